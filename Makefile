@@ -1,0 +1,49 @@
+# Needs Python 3.11 or newer and make, nothing else. PYTHON=python3.13 chooses another interpreter for a new .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Small matrices are slower on several threads, and the sums of one thread are the same every time.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test lint bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/.stamp ## Make .venv with everything the other targets need
+
+run: setup ## Serve on 127.0.0.1:8000
+	@exec $(BIN)/cbwk serve --host 127.0.0.1 --port 8000
+
+test: setup ## Run the tests
+	@$(BIN)/python -m pytest -n 2
+
+lint: setup ## Check style, types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: .venv/.stamp-bench ## Measure the library's speed
+	@$(BIN)/python -m tests.benchmarks.bench_core
+
+clean: ## Remove .venv, caches and build products; data/ stays
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find cbwk_core service tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo missing). Try: make setup PYTHON=python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+.venv/.stamp-bench: .venv/.stamp
+	@$(PIP_INSTALL) -e '.[bench]'
+	@touch $@

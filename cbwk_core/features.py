@@ -1,0 +1,419 @@
+"""From what a caller knows about a request to the numbers an oracle learns from.
+
+Two steps. A `ContextEncoder` turns a context (an object by feature name, or a plain list of numbers) into a vector;
+declared features give coordinates in [0, 1], so that one feature cannot drown another and vectors stay bounded. For
+`model="shared"`, `concatenate` and `outer` join the vectors of contexts and arms into one φ(x, a) per arm. Neither
+step adds a constant coordinate: the policy appends it where its preset wants one.
+
+Messages name the feature and the kind of thing that was found, never the value: it may be long, or private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cbwk_core.oracle import Array, finite
+
+# Newton's A⁻¹ has dimension² numbers per block: 128 MiB at this size, beyond which nobody is served.
+DIMENSION_MAX = 4096
+# Enough that a declared hash feature is limited by DIMENSION_MAX and not by this.
+BUCKETS_MAX = 65536
+# A name stands in every message and label.
+NAME_LENGTH_MAX = 128
+# What is shown of a name the caller made up.
+SHOWN_LENGTH_MAX = 40
+# Coordinates of plain vectors have no declared range. Σφφᵀ over a million rounds then has entries up to 1e12, the most
+# that a ridge of 1 survives in double precision; a raw time stamp or a price in cents has to be scaled by the caller.
+COORDINATE_MAX = 1e3
+
+FITS, CLIPPED, UNKNOWN = range(3)
+# Coordinate within the feature, the number to put there, and whether the value was FITS, CLIPPED or UNKNOWN.
+Place = tuple[int, float, int]
+
+_MISSING = object()
+_PLAIN_NUMBERS = frozenset({float, int})
+
+
+class Encoded(NamedTuple):
+    """One context as numbers."""
+
+    vector: Array  # (dimension,)
+    clipped: tuple[str, ...]  # features whose number was outside its range
+    unknown: tuple[str, ...]  # features whose category was not declared
+
+
+class EncodedMany(NamedTuple):
+    """Several contexts as numbers."""
+
+    vectors: Array  # (n, dimension)
+    clipped: int  # numbers outside their range, over all contexts
+    unknown: int  # undeclared categories, over all contexts
+
+
+@dataclass(frozen=True)
+class NumberFeature:
+    """A number with a declared range, scaled to [0, 1]; outside it is clipped, or refused when `strict`.
+
+    >>> NumberFeature("hour", min=0, max=24).locate(6)
+    (0, 0.25, 0)
+    """
+
+    name: str
+    min: float
+    max: float
+    default: float | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        low, high, span = self._range
+        if not low < high or not isfinite(span):
+            raise ValueError(f"feature {self.name!r} must have min < max and a finite max - min")
+        _check_default(self)
+
+    @cached_property
+    def _range(self) -> tuple[float, float, float]:
+        low, high = (_as_float(f"{self.name}.{end}", value) for end, value in (("min", self.min), ("max", self.max)))
+        return low, high, high - low
+
+    @property
+    def size(self) -> int:
+        """How many coordinates the feature takes."""
+        return 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of the one coordinate."""
+        return (self.name,)
+
+    def locate(self, value: object) -> Place:
+        """Where the value goes: (value - min) / (max - min) at coordinate 0."""
+        low, high, span = self._range
+        number = value if type(value) is float or type(value) is int else _as_float(self.name, value)
+        if low <= number <= high:
+            return 0, (number - low) / span, FITS
+        number = _as_float(self.name, number)
+        if self.strict:
+            raise ValueError(f"feature {self.name!r} must lie in its declared range, got a number outside")
+        return 0, float(number > high), CLIPPED
+
+
+@dataclass(frozen=True)
+class CategoryFeature:
+    """One of the declared strings, one-hot; another string encodes as zeros, or is refused when `strict`.
+
+    >>> CategoryFeature("device", ("mobile", "desktop")).locate("desktop")
+    (1, 1.0, 0)
+    """
+
+    name: str
+    values: tuple[str, ...]
+    default: str | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not isinstance(self.values, tuple) or not self.values:
+            raise ValueError(f"feature {self.name!r} must have a tuple of at least one value")
+        if len(self.values) > DIMENSION_MAX:
+            raise ValueError(f"feature {self.name!r} must have at most {DIMENSION_MAX} values, got {len(self.values)}")
+        for value in self.values:
+            _as_bytes(self.name, value)
+        if "" in self.values or len(self._index) != len(self.values):
+            raise ValueError(f"feature {self.name!r} must have values that are different and not empty")
+        _check_default(self)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {value: index for index, value in enumerate(self.values)}
+
+    @property
+    def size(self) -> int:
+        """How many coordinates the feature takes."""
+        return len(self.values)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One label per declared value."""
+        return tuple(f"{self.name}={value}" for value in self.values)
+
+    def locate(self, value: object) -> Place:
+        """Where the value goes: 1 at its index among the declared ones."""
+        if not isinstance(value, str):
+            raise _wrong_kind(self.name, "a string", value)
+        index = self._index.get(value)
+        if index is not None:
+            return index, 1.0, FITS
+        if self.strict:
+            raise ValueError(f"feature {self.name!r} must be one of its declared values, got another string")
+        return 0, 0.0, UNKNOWN
+
+
+@dataclass(frozen=True)
+class HashFeature:
+    """Any string, one-hot in one of `buckets`; for identifiers too many to declare.
+
+    >>> HashFeature("site", buckets=16).locate("example.com")
+    (11, 1.0, 0)
+    """
+
+    name: str
+    buckets: int
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _check_size(f"feature {self.name!r} buckets", self.buckets, BUCKETS_MAX)
+        _check_default(self)
+
+    @cached_property
+    def _prefix(self) -> bytes:
+        return self.name.encode() + b"\x00"
+
+    @property
+    def size(self) -> int:
+        """How many coordinates the feature takes."""
+        return self.buckets
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One label per bucket."""
+        return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
+
+    def locate(self, value: object) -> Place:
+        """Where the value goes: blake2b of name, a zero byte and value, 8 bytes big-endian, modulo buckets.
+
+        Oracles learn what a bucket means, so this function may never change, nor differ between processes as `hash`
+        does.
+        """
+        digest = blake2b(self._prefix + _as_bytes(self.name, value), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self.buckets, 1.0, FITS
+
+
+Feature = NumberFeature | CategoryFeature | HashFeature
+
+
+@dataclass(frozen=True)
+class ContextEncoder:
+    """Turns contexts into vectors: by declared features, or (`ContextEncoder.vector`) from plain lists of numbers.
+
+    >>> encoder = ContextEncoder((NumberFeature("hour", 0, 24), CategoryFeature("device", ("mobile", "desktop"))))
+    >>> encoder.names
+    ('hour', 'device=mobile', 'device=desktop')
+    >>> encoder.encode({"hour": 36, "device": "mobile"})
+    Encoded(vector=array([1., 1., 0.]), clipped=('hour',), unknown=())
+    >>> encoder.encode({"hour": 12})
+    Traceback (most recent call last):
+    ValueError: feature 'device' is missing and has no default
+    """
+
+    features: tuple[Feature, ...]
+    coordinates: int | None = None  # set by `vector`, where no features are declared
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.features, tuple) or not all(isinstance(feature, Feature) for feature in self.features):
+            raise ValueError("features must be a tuple of NumberFeature, CategoryFeature and HashFeature")
+        if self.coordinates is not None:
+            _check_size("dimension", self.coordinates, DIMENSION_MAX)
+            if self.features:
+                raise ValueError("an encoder has features or a plain dimension, not both")
+            return
+        size = sum(feature.size for feature in self.features)
+        if not 1 <= size <= DIMENSION_MAX:
+            raise ValueError(f"features must make 1..{DIMENSION_MAX} coordinates together, got {size}")
+        seen: set[str] = set()
+        for feature in self.features:
+            if feature.name in seen:
+                raise ValueError(f"feature {feature.name!r} is declared twice")
+            seen.add(feature.name)
+
+    @classmethod
+    def vector(cls, dimension: int) -> ContextEncoder:
+        """For contexts that are lists of numbers, taken as they are.
+
+        >>> ContextEncoder.vector(3).encode([0.5, -1, 2]).vector
+        array([ 0.5, -1. ,  2. ])
+        """
+        return cls((), dimension)
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of an encoded context."""
+        return len(self.names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What each coordinate means."""
+        if self.coordinates is not None:
+            return tuple(f"x[{index}]" for index in range(self.coordinates))
+        return tuple(label for feature in self.features for label in feature.labels)
+
+    @cached_property
+    def _plan(self) -> tuple[tuple[str, int, Callable[[object], Place], Place | None], ...]:
+        """Per feature: name, first coordinate, where values go, where a missing one goes."""
+        plan, start = [], 0
+        for feature in self.features:
+            default = None if feature.default is None else feature.locate(feature.default)
+            plan.append((feature.name, start, feature.locate, default))
+            start += feature.size
+        return tuple(plan)
+
+    def encode(self, context: Mapping[str, object] | Sequence[float]) -> Encoded:
+        """One context; a ValueError names the feature that is wrong."""
+        row = np.zeros(self.dimension)
+        return Encoded(row, *self._fill(row, context))
+
+    def encode_many(self, contexts: Iterable[Mapping[str, object] | Sequence[float]]) -> EncodedMany:
+        """Several contexts; a ValueError names the row and the feature that are wrong.
+
+        >>> ContextEncoder((CategoryFeature("device", ("mobile",)),)).encode_many([{"device": "tv"}])
+        EncodedMany(vectors=array([[0.]]), clipped=0, unknown=1)
+        """
+        rows = list(contexts)
+        vectors = np.zeros((len(rows), self.dimension))
+        clipped_count = unknown_count = 0
+        for index, context in enumerate(rows):
+            try:
+                clipped, unknown = self._fill(vectors[index], context)
+            except ValueError as error:
+                raise ValueError(f"context {index}: {error}") from error
+            clipped_count += len(clipped)
+            unknown_count += len(unknown)
+        return EncodedMany(vectors, clipped_count, unknown_count)
+
+    def _fill(self, row: Array, context: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Write one context into a row of zeros; returns the names that were clipped and those that were unknown."""
+        if self.coordinates is not None:
+            _fill_plain(row, context)
+            return (), ()
+        if not isinstance(context, Mapping):
+            raise ValueError(f"context must be an object by feature name, got {type(context).__name__}")
+        odd: list[tuple[str, int]] = []
+        absent = 0
+        for name, start, locate, default in self._plan:
+            value = context.get(name, _MISSING)
+            if value is not _MISSING:
+                coordinate, amount, fit = locate(value)
+                if fit:
+                    odd.append((name, fit))
+            elif default is not None:
+                coordinate, amount, _ = default
+                absent += 1
+            else:
+                raise ValueError(f"feature {name!r} is missing and has no default")
+            row[start + coordinate] = amount
+        if len(context) + absent != len(self.features):
+            raise ValueError(f"context has a feature that is not declared: {self._undeclared(context)}")
+        if not odd:
+            return (), ()
+        clipped, unknown = (tuple(name for name, fit in odd if fit == want) for want in (CLIPPED, UNKNOWN))
+        return clipped, unknown
+
+    def _undeclared(self, context: Mapping[object, object]) -> str:
+        declared = {feature.name for feature in self.features}
+        name = next(name for name in context if name not in declared)
+        return ascii(name[:SHOWN_LENGTH_MAX]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+
+
+def concatenate(context: ArrayLike, arm_features: ArrayLike) -> Array:
+    """φ(x, a) = (x, a): contexts (n, p) and arms (k, r), or (n, k, r) if each request has its own, give (n, k, p + r).
+
+    >>> concatenate([[1.0, 2.0]], [[7.0], [8.0]])
+    array([[[1., 2., 7.],
+            [1., 2., 8.]]])
+    """
+    x, arms = _checked_pair(context, arm_features)
+    n, k, _ = arms.shape
+    return np.concatenate([np.broadcast_to(x[:, None, :], (n, k, x.shape[1])), arms], axis=2)
+
+
+def outer(context: ArrayLike, arm_features: ArrayLike) -> Array:
+    """φ(x, a) = x ⊗ a, the arm's coordinate running fastest: (n, p) and (k, r) or (n, k, r) give (n, k, p·r).
+
+    >>> outer([[1.0, 2.0]], [[3.0, 5.0]])
+    array([[[ 3.,  5.,  6., 10.]]])
+    """
+    x, arms = _checked_pair(context, arm_features)
+    n, k, r = arms.shape
+    return (x[:, None, :, None] * arms[:, :, None, :]).reshape(n, k, x.shape[1] * r)
+
+
+def _checked_pair(context: ArrayLike, arm_features: ArrayLike) -> tuple[Array, Array]:
+    """Contexts (n, p) and arms (n, k, r), finite; arms shared by all requests are repeated without a copy."""
+    x = finite("context", context, (None, None))
+    if np.ndim(arm_features) == 3:
+        return x, finite("arm_features", arm_features, (x.shape[0], None, None))
+    arms = finite("arm_features", arm_features, (None, None))
+    return x, np.broadcast_to(arms, (x.shape[0], *arms.shape))
+
+
+def _fill_plain(row: Array, context: object) -> None:
+    """Write a list of numbers into a row."""
+    if isinstance(context, np.ndarray):
+        context = context.tolist()
+    if not isinstance(context, Sequence) or isinstance(context, str | bytes | bytearray):
+        raise ValueError(f"context must be a list of {row.size} numbers, got {type(context).__name__}")
+    if len(context) != row.size:
+        raise ValueError(f"context must be a list of {row.size} numbers, got {len(context)}")
+    # The quick way must not meet strings or bools, which numpy would take for numbers.
+    if _PLAIN_NUMBERS.issuperset(map(type, context)):
+        with suppress(OverflowError):
+            row[:] = context
+            if -COORDINATE_MAX <= row.min() and row.max() <= COORDINATE_MAX:  # both are false for NaN
+                return
+    for index, value in enumerate(context):
+        row[index] = _as_float(f"x[{index}]", value)
+        if abs(row[index]) > COORDINATE_MAX:
+            raise ValueError(f"feature 'x[{index}]' must lie within ±{COORDINATE_MAX:g}, got a number outside")
+
+
+def _as_float(name: str, value: object) -> float:
+    """A finite float; a bool is no number, and a whole number may be too large to be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise _wrong_kind(name, "a number", value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"feature {name!r} must be a finite number, got a whole number too large for one") from None
+    if not isfinite(number):
+        raise ValueError(f"feature {name!r} must be a finite number, got {number}")
+    return number
+
+
+def _as_bytes(name: str, value: object) -> bytes:
+    if not isinstance(value, str):
+        raise _wrong_kind(name, "a string", value)
+    try:
+        return value.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can write; the original message shows the value
+        raise ValueError(f"feature {name!r} must be text in Unicode, got half a surrogate pair") from None
+
+
+def _wrong_kind(name: str, wanted: str, value: object) -> ValueError:
+    return ValueError(f"feature {name!r} must be {wanted}, got {type(value).__name__}")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
+        raise ValueError(f"a feature's name must be a string of 1..{NAME_LENGTH_MAX} characters")
+    if not name.isprintable():  # refuses half surrogate pairs too
+        raise ValueError(f"a feature's name must be printable, got {name[:SHOWN_LENGTH_MAX]!a}")
+
+
+def _check_size(name: str, size: object, size_max: int) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= size_max:
+        raise ValueError(f"{name} must be a whole number in 1..{size_max}")
+
+
+def _check_default(feature: Feature) -> None:
+    if feature.default is not None and feature.locate(feature.default)[2] != FITS:
+        raise ValueError(f"feature {feature.name!r} must have a default that it would accept without a remark")

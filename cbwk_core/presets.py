@@ -1,0 +1,109 @@
+"""What distinguishes the presets `paper`, `authors` and `practical`, and every constant of `practical` with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cbwk_core.oracle import Array, Integers
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One way to run the algorithm.
+
+    constant: a constant feature is appended, so that a cost that is always the same (an impression) can be expressed.
+    explore_null: the null arm takes part in inverse gap weighting like any other arm.
+    value_prices: prices in units of value with relative steps, and pacing by what is left; otherwise the paper's dual.
+    exits: one exhausted resource ends everything (Algorithm 1, line "Exit"); otherwise only what needs it is masked.
+    notebook_gamma: γ of the authors' code instead of the theorem's.
+    projected: θ is kept in the unit ball.
+    ridge: A_0 = ridge · I.
+    """
+
+    constant: bool
+    explore_null: bool
+    value_prices: bool
+    exits: bool
+    notebook_gamma: bool
+    projected: bool
+    ridge: float
+
+
+PRESETS = {
+    "paper": Preset(
+        constant=False,
+        explore_null=True,
+        value_prices=False,
+        exits=True,
+        notebook_gamma=False,
+        projected=True,
+        ridge=1.0,
+    ),
+    "authors": Preset(
+        constant=False,
+        explore_null=True,
+        value_prices=False,
+        exits=True,
+        notebook_gamma=True,
+        projected=True,
+        ridge=1.0,
+    ),
+    # ridge: a prior standard deviation of θ of √10 residual deviations; with 1 the first widths are too narrow to keep
+    # an unlucky arm in play.
+    "practical": Preset(
+        constant=True,
+        explore_null=False,
+        value_prices=True,
+        exits=False,
+        notebook_gamma=False,
+        projected=False,
+        ridge=0.1,
+    ),
+}
+
+# Step and ceiling of the prices in units of value (dual.ValueDual): p* is at most 1; half as much again lets a price
+# overshoot for a while when more was spent than planned.
+PRICE_STEP = 0.2
+PRICE_CEILING = 1.5
+# Arms whose gap exceeds this many joint widths are played at a tenth of their inverse gap probability: enough support
+# for off-policy estimates and for a model that turns out wrong.
+WIDTHS = 1.5
+DAMPING = 0.1
+# γ = GAMMA_FACTOR·√(candidates·(round + 1) / (noise·dimension)): the balance of 2K/γ, what a round of inverse gap
+# weighting costs, and γ/4 times noise·dimension/round, the squared error of a linear model.
+GAMMA_FACTOR = 2.0
+# Residual covariance before the first outcome: that of a uniform variable on [0, 1], counted as this many outcomes.
+RESIDUAL_PRIOR = 1.0 / 12.0
+RESIDUAL_PRIOR_COUNT = 2.0
+# Noise is kept above this where it divides: outcomes may have none.
+NOISE_MIN = 1e-12
+# With this many decisions open and fewer settled nothing is known of the costs: spend at the even pace at most.
+BLIND_COUNT = 30
+
+
+def residual_covariance(outer_sum: Array, count: Integers) -> Array:
+    """Σ̂ of (reward, costs) around their predictions: (lanes, q, q) from sums of outer products and counts (lanes,)."""
+    q = outer_sum.shape[-1]
+    total = outer_sum + np.eye(q) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT)
+    return np.asarray(total / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
+
+
+def practical_gamma(candidates: int, rounds: Integers, noise: Array, dimension: int) -> Array:
+    """γ that grows with the round, in units of the Lagrangian's noise uᵀΣ̂u: (lanes, 1)."""
+    return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * (rounds + 1.0) / (noise * dimension)))[:, None]
+
+
+def elimination_damping(scores: Array, leverage: Array, noise: Array) -> Array:
+    """1 for candidates whose gap to the best is within WIDTHS·(w_a + w_best), else DAMPING: (n, c + 1), null last.
+
+    scores (n, c + 1) with -inf where a candidate is not allowed, leverage φᵀA⁻¹φ (n, c), noise uᵀΣ̂u (1,) or (n,);
+    w = √(noise·leverage), and 0 for the null arm, which is known.
+    """
+    width = np.zeros_like(scores)
+    np.sqrt(leverage * noise[:, None], out=width[:, :-1])
+    best = scores.argmax(axis=1)[:, None]
+    gap = np.take_along_axis(scores, best, axis=1) - scores
+    near = gap <= WIDTHS * (width + np.take_along_axis(width, best, axis=1))
+    return np.where(near, 1.0, DAMPING)

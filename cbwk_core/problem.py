@@ -1,0 +1,123 @@
+"""The problem a policy is made for, and what passes between a policy and its caller.
+
+Names follow the paper where it has them: T `horizon`, B `budget`, d `resources`, K `arms` (here without the null arm,
+which every policy has in addition). Costs and budgets come in the caller's units; inside, a cost is measured in
+*max costs* of its resource, so budget j is B'_j = budget_j / max_cost_j and rho_j = B'_j / T (paper: equal budgets
+"without loss of generality"; DESIGN.md, "Units").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cbwk_core.oracle import Array, Integers, finite, frozen
+
+# The null arm's index: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
+NULL_ARM = -1
+
+# Why a decision is what it is, in order of precedence.
+ENDED, ALL_EXCLUDED, BUDGET_EXHAUSTED, POLICY = "ended", "all_excluded", "budget_exhausted", "policy"
+
+
+class Ticket(NamedTuple):
+    """What must be kept with n decisions until they are settled or cancelled."""
+
+    arm: Integers  # (n,), NULL_ARM for null
+    features: Array  # (n, dimension) as the caller gave them for the chosen arm; zeros for null
+    reward: Array  # (n,), predicted
+    costs: Array  # (n, resources), predicted, in max costs
+    rho: Array  # (n, resources), the pace at the decision, in max costs per round
+    value: Array  # (n,), the best predicted reward of a candidate, at least 0
+    round: Integers  # (n,), the round the decision takes
+    hold: Array  # (n, resources), what the decision may cost at most, in the caller's units; 0 for null
+    context: Array | None = None  # (n, candidates, dimension) in the rounds in which stage one collects contexts
+
+
+class Choice(NamedTuple):
+    """The answer to n requests."""
+
+    arm: Integers  # (n,), NULL_ARM for null
+    probability: Array  # (n,), exact, of the arm given
+    probabilities: Array  # (n, arms + 1), null last
+    reason: tuple[str, ...]  # (n,)
+    ticket: Ticket
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes, budgets and max costs, checked.
+
+    >>> problem = Problem.of(arms=2, dimension=3, resources=2, horizon=100, budget=[50, 20], max_cost=[1.0, 0.5])
+    >>> problem.rho
+    array([0.5, 0.4])
+    """
+
+    arms: int
+    dimension: int
+    resources: int
+    horizon: int
+    budget: tuple[float, ...]  # per resource, in the caller's units
+    max_cost: tuple[tuple[float, ...], ...]  # per arm and resource, in the caller's units: the hold of a decision
+
+    @classmethod
+    def of(
+        cls, *, arms: int, dimension: int, resources: int, horizon: int, budget: ArrayLike, max_cost: ArrayLike = 1.0
+    ) -> Problem:
+        """Broadcast and check: `budget` a number or one per resource, `max_cost` also one per arm and resource."""
+        least = {"arms": 0, "dimension": 1, "resources": 1, "horizon": 1}
+        sizes = {"arms": arms, "dimension": dimension, "resources": resources, "horizon": horizon}
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least[name]:
+                raise ValueError(f"{name} must be a whole number of at least {least[name]}, got {size!r}")
+        granted = _broadcast("budget", budget, (resources,))
+        hold = _broadcast("max_cost", max_cost, (max(arms, 1), resources))
+        if (granted <= 0).any():
+            raise ValueError(f"budget must be positive, got {granted.min()}")
+        if (hold < 0).any() or (hold.max(axis=0) <= 0).any():
+            raise ValueError("max_cost must not be negative, and each resource needs one above 0")
+        return cls(
+            int(arms),
+            int(dimension),
+            int(resources),
+            int(horizon),
+            tuple(granted.tolist()),
+            tuple(tuple(row) for row in hold.tolist()),
+        )
+
+    @cached_property
+    def hold(self) -> Array:
+        """What a decision for each arm may cost at most, (arms, resources), in the caller's units."""
+        return frozen(np.array(self.max_cost, dtype=np.float64))
+
+    @cached_property
+    def unit(self) -> Array:
+        """One max cost of each resource, (resources,): the largest over the arms."""
+        return frozen(self.hold.max(axis=0))
+
+    @cached_property
+    def budgets(self) -> Array:
+        """B', (resources,): budgets in max costs."""
+        return frozen(np.array(self.budget) / self.unit)
+
+    @cached_property
+    def rho(self) -> Array:
+        """B' / T, (resources,): the even pace, in max costs per round."""
+        return frozen(self.budgets / self.horizon)
+
+    @cached_property
+    def scale(self) -> Array:
+        """B'_min / B'_j, (resources,): what makes all budgets equal to the least one."""
+        return frozen(self.budgets.min() / self.budgets)
+
+
+def _broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
+    try:
+        array = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a number or have shape {shape}, got {values!r}") from error
+    return finite(name, array, shape)

@@ -1,0 +1,613 @@
+"""SquareCBwK (Algorithm 1), with Algorithm 2 around it: one round is decide, commit, settle.
+
+Everything here is pure: a policy is a frozen configuration, a state goes in and another comes out, randomness is the
+`uniforms` argument. See DESIGN.md for the paper's symbols and for what `practical` does differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cbwk_core import decision, plain, schedules, snapshot, two_stage
+from cbwk_core.dual import DualState, EntropicDual, ValueDual
+from cbwk_core.lagrangian import lagrangian_direction
+from cbwk_core.oracle import Array, Integers, Oracle, finite, folded, frozen
+from cbwk_core.oracles.build import build_oracle
+from cbwk_core.presets import (
+    NOISE_MIN,
+    PRESETS,
+    PRICE_CEILING,
+    PRICE_STEP,
+    Preset,
+    practical_gamma,
+    residual_covariance,
+)
+from cbwk_core.problem import NULL_ARM, POLICY, Choice, Problem, Ticket
+
+MODELS = ("shared", "per_arm")
+ENTROPIC = EntropicDual()
+_NO_UNIFORMS = frozen(np.zeros(0))
+POLICY_ONCE = (POLICY,)
+VALUED = ValueDual(PRICE_STEP, PRICE_CEILING)
+
+
+class State(NamedTuple):
+    """All that a policy knows; lanes are independent runs side by side, one in ordinary use."""
+
+    round: Integers  # (lanes,), rounds committed
+    oracle: Any  # the oracle's own state
+    dual: DualState
+    spent: Array  # (lanes, d), settled costs in the caller's units
+    held: Array  # (lanes, d), holds of open decisions in the caller's units
+    predicted: Array  # (lanes, d), predicted costs of open decisions in max costs
+    opened: Integers  # (lanes,), decisions for a real arm that are open
+    settled: Integers  # (lanes,), decisions for a real arm that were settled
+    learnt: Integers  # (lanes,), outcomes the oracle learnt
+    residuals: Array  # (lanes, 1 + d, 1 + d), Σ of outer products of outcome minus prediction
+    value: Array  # (lanes,), Σ of the best predicted rewards, one per round
+    stage: two_stage.Stage
+
+
+class Quote(NamedTuple):
+    """What a state asks: prices, pace and learning rate of its next decision."""
+
+    prices: Array  # (lanes, d), λ per max cost
+    rho: Array  # (lanes, d), max costs per round
+    gamma: Array  # (lanes, 1)
+    noise: Array  # (lanes,), uᵀΣ̂u: residual variance of an outcome's worth at these prices
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquareCBwK:
+    """Contextual bandits with knapsacks by regression oracles.
+
+    arms, dimension, resources, horizon: K without the null arm, m, d, T.
+    budget: per resource or one for all; max_cost: also per arm, the hold of a decision.
+    model: "shared" (every candidate has its own features) or "per_arm" (one context, parameters per arm).
+    preset: "practical", "paper" or "authors". oracle: "newton", "gradient", "aggregate", "kernel" or an Oracle.
+    link: "identity" or "logistic", for the reward. forgetting: weight old data keeps at each update, None for all.
+    gamma, z: numbers that replace the preset's. two_stage: "auto", True or False. retired: arms never played again.
+
+    >>> policy = SquareCBwK(arms=2, dimension=3, resources=1, horizon=100, budget=50)
+    >>> choice = policy.decide(policy.init(), np.eye(3)[None, :2], [0.4])
+    >>> choice.arm, choice.probability.round(3)
+    (array([0]), array([0.667]))
+    """
+
+    arms: int
+    dimension: int
+    resources: int
+    horizon: int
+    budget: Any
+    max_cost: Any = 1.0
+    model: str = "shared"
+    preset: str = "practical"
+    oracle: Any = "newton"
+    link: str = "identity"
+    forgetting: float | None = None
+    gamma: float | str = "auto"
+    z: float | str = "auto"
+    two_stage: bool | str = "auto"
+    retired: tuple[int, ...] = ()
+
+    null_arm = NULL_ARM
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        object.__setattr__(self, "budget", problem.budget)
+        object.__setattr__(self, "max_cost", problem.max_cost)
+        object.__setattr__(self, "retired", tuple(sorted(set(self.retired))))
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
+        if self.model == "per_arm" and self.arms < 1:
+            raise ValueError(f"a per_arm model needs at least 1 arm, got {self.arms}")
+        if self.preset not in PRESETS:
+            raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
+        for name in ("gamma", "z"):
+            _positive_or_auto(name, getattr(self, name))
+        if any(not 0 <= arm < self.arms for arm in self.retired):
+            raise ValueError(f"retired arms must lie in 0..{self.arms - 1}, got {self.retired}")
+        two_stage.check(self)
+        _ = self._oracle
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Sizes, budgets and max costs, checked."""
+        return Problem.of(
+            arms=self.arms,
+            dimension=self.dimension,
+            resources=self.resources,
+            horizon=self.horizon,
+            budget=self.budget,
+            max_cost=self.max_cost,
+        )
+
+    @cached_property
+    def rules(self) -> Preset:
+        """What the preset stands for."""
+        return PRESETS[self.preset]
+
+    @cached_property
+    def _oracle(self) -> Oracle[Any]:
+        return self.make_oracle(self.arms if self.model == "per_arm" else 1)
+
+    def make_oracle(self, blocks: int) -> Oracle[Any]:
+        """The policy's kind of oracle with that many parameter blocks."""
+        return build_oracle(
+            self.oracle,
+            dimension=self.dimension + self.rules.constant,
+            targets=1 + self.resources,
+            blocks=blocks,
+            preset=self.rules,
+            link=self.link,
+            forgetting=self.forgetting,
+        )
+
+    @property
+    def notebook_gamma(self) -> bool:
+        """Whether γ is that of the authors' code."""
+        return self.rules.notebook_gamma
+
+    def oracle_regrets(self, rounds: int) -> tuple[float, float]:
+        """Reg_sq^r and Reg_sq^c of the policy's oracle over that many rounds, constants 1 where the paper has O(·)."""
+        oracle = self._oracle
+        if self.oracle == "gradient":
+            return rounds**0.5, self.resources * rounds**0.5
+        if self.oracle == "aggregate":
+            bound = oracle.error_bound(rounds)
+            return bound, self.resources * bound
+        return schedules.linear_oracle_regrets(oracle.dimension * oracle.blocks, self.resources, rounds)
+
+    @cached_property
+    def _plain(self) -> plain.PlainProblem:
+        return plain.PlainProblem.of(self.problem)
+
+    @cached_property
+    def _no_hold(self) -> Array:
+        return frozen(np.zeros((1, self.resources)))
+
+    @cached_property
+    def _kept(self) -> NDArray[np.bool_] | None:
+        """Arms that are not retired, or None when all are in play."""
+        if not self.retired:
+            return None
+        kept = np.ones(self.arms, dtype=bool)
+        kept[list(self.retired)] = False
+        return kept
+
+    def init(self, lanes: int = 1) -> State:
+        """The state before the first round."""
+        if lanes < 1:
+            raise ValueError(f"lanes must be at least 1, got {lanes}")
+        d = self.resources
+        dual = VALUED if self.rules.value_prices else ENTROPIC
+        zeros = frozen(np.zeros((lanes, d)))
+        none = np.zeros(lanes, dtype=np.int64)
+        return State(
+            round=none,
+            oracle=self._oracle.init(lanes),
+            dual=dual.init(lanes, d),
+            spent=zeros,
+            held=zeros,
+            predicted=zeros,
+            opened=none,
+            settled=none,
+            learnt=none,
+            residuals=frozen(np.zeros((lanes, 1 + d, 1 + d))),
+            value=frozen(np.zeros(lanes)),
+            stage=two_stage.first_stage(self, lanes),
+        )
+
+    def quote(self, state: State) -> Quote:
+        """Prices, pace and learning rate of the next decision."""
+        if self.rules.value_prices:
+            return self._quote_in_value(state)
+        stage = state.stage
+        prices = ENTROPIC.prices(state.dual, stage.radius, two_stage.scale(stage))
+        return Quote(prices, two_stage.pace(self, stage), two_stage.gamma(self, stage), np.ones(prices.shape[0]))
+
+    def _quote_in_value(self, state: State) -> Quote:
+        left = self.problem.budgets - state.spent / self.problem.unit - state.predicted
+        rounds_left = np.maximum(self.horizon - state.round, 1)
+        rho = np.maximum(left, 0.0) / rounds_left[:, None]
+        value = state.value / np.maximum(state.round, 1)
+        prices = VALUED.prices(state.dual, value, self.problem.rho)
+        direction = lagrangian_direction(prices)
+        covariance = residual_covariance(state.residuals, state.learnt)
+        spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
+        noise = np.maximum(spread, NOISE_MIN)
+        if self.gamma == "auto":
+            gamma = practical_gamma(self.arms + 1, state.round, noise, self._oracle.dimension)
+        else:
+            gamma = np.full((rho.shape[0], 1), float(self.gamma))
+        return Quote(prices, rho, gamma, noise)
+
+    def decide(
+        self,
+        state: State,
+        features: ArrayLike,
+        uniforms: ArrayLike,
+        exclude: ArrayLike | None = None,
+        free: ArrayLike | None = None,
+        holds: ArrayLike | None = None,
+    ) -> Choice:
+        """Choose an arm for each of n requests; the state does not advance.
+
+        features: (n, candidates, dimension) or, for "per_arm", (n, dimension). uniforms: (n,) in [0, 1).
+        exclude: (n, candidates) bool, candidates not to play (also the padding of ragged requests).
+        free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
+        holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
+        """
+        x = self._checked_features(features)
+        rows, lanes = x.shape[0], state.round.shape[0]
+        if lanes not in (1, rows):
+            raise ValueError(f"a state of {lanes} lanes decides {lanes} requests at once, got {rows}")
+        u = _checked_uniforms(uniforms, rows)
+        lifted = self.lifted(x)
+        predictions = self._oracle.predict(state.oracle, lifted)
+        leverage = self._oracle.spread(state.oracle, lifted) if self.rules.value_prices else None
+        candidates = predictions.shape[1]
+        account = None if free is None else self._checked_free(free, lanes)
+        if rows == lanes == 1 and leverage is not None and candidates <= plain.CANDIDATES_MAX:
+            unmasked = exclude is None and holds is None and self._kept is None
+            if unmasked and plain.is_ordinary(self._plain, state, None if account is None else account[0].tolist()):
+                return self._decide_plain(state, x[0], predictions[0], leverage[0], float(u[0]))
+        request = decision.Request(
+            predictions=predictions,
+            leverage=leverage,
+            rounds=state.round if rows == lanes else state.round + np.arange(rows),
+            asked=self._asked(exclude, rows, candidates),
+            holds=self._holds(holds, rows, candidates),
+            uniforms=u,
+        )
+        if account is None:
+            account = np.asarray(self.problem.budget) - state.spent - state.held
+        quote = self.quote(state)
+        weights, arm, reason = decision.draw(self, state, quote, request, account)
+        probability = weights[np.arange(rows), arm]
+        ticket = self._ticket(x, quote, request, arm)
+        return Choice(arm, frozen(probability), frozen(weights), reason, ticket)
+
+    def _decide_plain(self, state: State, x: Array, predictions: Array, leverage: Array, uniform: float) -> Choice:
+        """One request that needs no mask: x (candidates or 1, dimension), predictions (candidates, 1 + d)."""
+        quote = plain.quote(self._plain, state, self.arms, self._oracle.dimension, self.gamma)
+        weights, arm = plain.draw(quote, predictions, leverage, uniform)
+        arms = np.array([arm])
+        ticket = self._plain_ticket(state, x, predictions, arm, arms, quote.rho)
+        probability = frozen(np.array([weights[arm]]))
+        return Choice(arms, probability, frozen(np.array([weights])), POLICY_ONCE, ticket)
+
+    def _plain_ticket(
+        self, state: State, x: Array, predictions: Array, arm: int, arms: Integers, rho: list[float]
+    ) -> Ticket:
+        """What `_ticket` makes, for one request."""
+        value = max(float(predictions[:, 0].max()), 0.0)
+        if arm == NULL_ARM:
+            chosen, guess, hold = np.zeros((1, self.dimension)), [0.0] * (1 + self.resources), self._no_hold
+        else:
+            chosen = x[arm if self.model == "shared" else 0][None]
+            guess = predictions[arm].tolist()
+            hold = self.problem.hold[arm, None] if len(predictions) == self.arms else self.problem.unit[None]
+        return Ticket(
+            arm=arms,
+            features=frozen(chosen),
+            reward=frozen(np.array([guess[0]])),
+            costs=frozen(np.array([[max(cost, 0.0) for cost in guess[1:]]])),
+            rho=frozen(np.array([rho])),
+            value=frozen(np.array([value])),
+            round=state.round,
+            hold=hold,
+        )
+
+    def _ticket(self, x: Array, quote: Quote, request: decision.Request, arm: Integers) -> Ticket:
+        """What to keep of n decisions for these arms."""
+        rows = arm.shape[0]
+        index = np.arange(rows)
+        predicted = request.predictions[index, arm]
+        chosen = x[index, arm] if self.model == "shared" else x[:, 0]
+        hold = request.holds[0, arm] if request.holds.shape[0] == 1 else request.holds[index, arm]
+        null = arm == NULL_ARM
+        if null.any():
+            real = ~null[:, None]
+            predicted, chosen, hold = predicted * real, chosen * real, hold * real
+        costs = predicted[:, 1:]
+        if self.rules.value_prices:
+            costs = np.maximum(costs, 0.0)
+        return Ticket(
+            arm=arm,
+            features=frozen(chosen),
+            reward=frozen(predicted[:, 0]),
+            costs=frozen(costs),
+            rho=quote.rho if quote.rho.shape[0] == rows else np.broadcast_to(quote.rho, (rows, self.resources)),
+            value=frozen(np.maximum(request.predictions[:, :, 0].max(axis=1), 0.0)),
+            round=request.rounds,
+            hold=frozen(hold),
+            context=two_stage.context(self, request.rounds, x),
+        )
+
+    def commit(self, state: State, ticket: Ticket) -> State:
+        """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""
+        lanes = state.round.shape[0]
+        rows = _checked_ticket(ticket, lanes, self.resources)
+        if lanes == 1 and self.rules.value_prices:
+            return plain.committed(self._plain, state, ticket)
+        for part in folded(rows, lanes):
+            one = _take(ticket, part)
+            real = one.arm != NULL_ARM
+            state = state._replace(
+                round=state.round + 1,
+                dual=self._dual_step(state, one.costs, one.rho),
+                held=frozen(state.held + one.hold),
+                predicted=frozen(state.predicted + one.costs),
+                opened=state.opened + real,
+                value=frozen(state.value + one.value),
+                stage=two_stage.committed(self, state.stage, one),
+            )
+        return state
+
+    def settle(
+        self, state: State, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike, learn: ArrayLike = True
+    ) -> State:
+        """Replace predictions by outcomes, in any order, at any time: oracles learn (where `learn`), prices are trued up.
+
+        rewards (n,), costs (n, d) in the caller's units; a null decision has none (0).
+        """
+        lanes = state.round.shape[0]
+        rows = _checked_ticket(tickets, lanes, self.resources)
+        reward = finite("rewards", rewards, (rows,))
+        cost = finite("costs", costs, (rows, self.resources))
+        real = tickets.arm != NULL_ARM
+        weight = np.where(real & np.asarray(learn, dtype=bool), 1.0, 0.0)
+        target = np.empty((rows, 1 + self.resources))
+        target[:, 0] = reward
+        np.divide(cost, self.problem.unit, out=target[:, 1:])
+        surprise = target.copy()
+        surprise[:, 0] -= tickets.reward
+        surprise[:, 1:] -= tickets.costs
+        surprise *= weight[:, None]
+        block = np.maximum(tickets.arm, 0) if self._oracle.blocks > 1 else None
+        oracle = self._oracle.update(state.oracle, self.lifted(tickets.features), target, block, weight)
+        outer = surprise[:, :, None] * surprise[:, None, :]
+        if lanes == 1 and self.rules.value_prices:
+            released = plain.released(self._plain, state, tickets, cost.tolist())
+        else:
+            released = state
+            for part in folded(rows, lanes):
+                one = _take(tickets, part)
+                actual = cost[part] * real[part, None]
+                released = self._released(released, one, actual)
+                stage = two_stage.returned(self, released.stage, one, target[part], weight[part])
+                released = released._replace(stage=stage)
+        return released._replace(
+            oracle=oracle,
+            settled=state.settled + _per_lane(real, lanes),
+            learnt=state.learnt + _per_lane(weight > 0, lanes),
+            residuals=frozen(state.residuals + outer.reshape(-1, lanes, *outer.shape[1:]).sum(axis=0)),
+        )
+
+    def cancel(self, state: State, tickets: Ticket) -> State:
+        """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
+        lanes = state.round.shape[0]
+        rows = _checked_ticket(tickets, lanes, self.resources)
+        nothing = np.zeros((rows, self.resources))
+        if lanes == 1 and self.rules.value_prices:
+            return plain.released(self._plain, state, tickets, nothing.tolist())
+        for part in folded(rows, lanes):
+            one = _take(tickets, part)
+            state = self._released(state, one, nothing[part])
+            target = np.zeros((lanes, 1 + self.resources))
+            stage = two_stage.returned(self, state.stage, one, target, np.zeros(lanes))
+            state = state._replace(stage=stage)
+        return state
+
+    def correct(self, state: State, tickets: Ticket, costs: ArrayLike) -> State:
+        """Costs (n, d), signed, that come on top of what was settled or cancelled: prices move, oracles do not learn."""
+        lanes = state.round.shape[0]
+        rows = _checked_ticket(tickets, lanes, self.resources)
+        cost = finite("costs", costs, (rows, self.resources))
+        for part in folded(rows, lanes):
+            one = _take(tickets, part)
+            dual = self._dual_correction(state, cost[part] / self.problem.unit)
+            state = state._replace(spent=frozen(state.spent + cost[part]), dual=dual)
+        return state
+
+    def _released(self, state: State, ticket: Ticket, costs: Array) -> State:
+        """The decision is no longer open: hold and prediction go, the price moves by cost minus prediction."""
+        return state._replace(
+            dual=self._dual_correction(state, costs / self.problem.unit - ticket.costs),
+            spent=frozen(state.spent + costs),
+            held=frozen(state.held - ticket.hold),
+            predicted=frozen(state.predicted - ticket.costs),
+            opened=state.opened - (ticket.arm != NULL_ARM),
+        )
+
+    def _dual_step(self, state: State, costs: Array, rho: Array) -> DualState:
+        """A decision at this cost, in max costs, against this pace."""
+        if self.rules.value_prices:
+            return VALUED.step(state.dual, (costs - rho) / self.problem.rho)
+        return self._entropic_move(state, costs - rho)
+
+    def _dual_correction(self, state: State, difference: Array) -> DualState:
+        """A cost turned out that much higher than what the prices have moved by."""
+        if self.rules.value_prices:
+            return VALUED.correct(state.dual, difference / self.problem.rho)
+        return self._entropic_move(state, difference)
+
+    def _entropic_move(self, state: State, excess: Array) -> DualState:
+        stage = state.stage
+        return ENTROPIC.move(state.dual, excess, two_stage.scale(stage), two_stage.dual_rate(self, stage))
+
+    def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
+        """Undelayed loops: for each row in order exactly commit, then settle."""
+        x = self._checked_features(features)
+        rows, lanes = x.shape[0], state.round.shape[0]
+        arms = self._checked_arms(arm, rows)
+        reward = finite("rewards", rewards, (rows,))
+        cost = finite("costs", costs, (rows, self.resources))
+        if rows % lanes:
+            raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {rows}")
+        for part in folded(rows, lanes):
+            ticket = self._ticket_now(state, x[part], arms[part])
+            state = self.settle(self.commit(state, ticket), ticket, reward[part], cost[part])
+        return state
+
+    def _ticket_now(self, state: State, x: Array, arm: Integers) -> Ticket:
+        """The ticket of playing these arms now, one row per lane."""
+        predictions = self._oracle.predict(state.oracle, self.lifted(x))
+        if arm.shape[0] == 1 and self.rules.value_prices:
+            quote = plain.quote(self._plain, state, self.arms, self._oracle.dimension, self.gamma)
+            return self._plain_ticket(state, x[0], predictions[0], int(arm[0]), arm, quote.rho)
+        request = decision.Request(
+            predictions=predictions,
+            leverage=None,
+            rounds=state.round,
+            asked=None,
+            holds=self._holds(None, x.shape[0], predictions.shape[1]),
+            uniforms=_NO_UNIFORMS,
+        )
+        return self._ticket(x, self.quote(state), request, arm)
+
+    def refresh_due(self, state: State) -> bool:
+        """Whether `refresh` has something to do: stage one has ended and all its decisions are settled or cancelled."""
+        return two_stage.due(self, state.stage, state.round)
+
+    def refresh(self, state: State) -> State:
+        """End stage one: estimate OPT, set the radius, start Algorithm 1 on what is left."""
+        return two_stage.refresh(self, state)
+
+    def adopt(self, older: SquareCBwK, state: State) -> State:
+        """Carry a state over from an older policy: other budgets, horizon, max costs of new arms, arms added, retired.
+
+        Nothing learnt is lost; prices per unit of cost stay as they were and move on from there.
+        """
+        self._check_successor(older)
+        prices = older.quote(state).prices
+        stage = two_stage.adopt(self, older, state.stage)
+        oracle = state.oracle
+        if self._oracle.blocks > older._oracle.blocks:
+            oracle = older._oracle.resize(oracle, self._oracle.blocks)
+        if self.rules.value_prices:
+            position = state.dual.position * (self.problem.rho / older.problem.rho)
+            dual = DualState(frozen(np.minimum(position, PRICE_CEILING)), state.dual.energy)
+        else:
+            dual = ENTROPIC.restore(prices, stage.radius, two_stage.scale(stage))
+        return state._replace(oracle=oracle, dual=dual, stage=stage)
+
+    def _check_successor(self, older: SquareCBwK) -> None:
+        for name in ("dimension", "resources", "model", "preset", "oracle", "link", "forgetting"):
+            if getattr(self, name) != getattr(older, name):
+                raise ValueError(f"{name} cannot change, was {getattr(older, name)!r}, got {getattr(self, name)!r}")
+        if self.arms < older.arms:
+            raise ValueError(f"arms are retired, not removed: there were {older.arms}, got {self.arms}")
+        if older.arms and self.max_cost[: older.arms] != older.max_cost:
+            raise ValueError("the max costs of existing arms cannot change")
+        if (self.problem.unit != older.problem.unit).any():
+            raise ValueError("a new arm cannot have a larger max cost than all before it")
+
+    def encode(self, state: State) -> bytes:
+        """The state as versioned, checksummed bytes; only this very configuration decodes them."""
+        return snapshot.encode(state, fingerprint=repr(self))
+
+    def decode(self, data: bytes) -> State:
+        """The state of `encode`; a ValueError if the bytes are damaged or belong to another policy."""
+        state: State = snapshot.decode(data, self.init(), fingerprint=repr(self))
+        return state
+
+    def _checked_features(self, features: ArrayLike) -> Array:
+        """(n, candidates, dimension) for "shared", (n, 1, dimension) for "per_arm"."""
+        if self.model == "per_arm":
+            return finite("features", features, (None, self.dimension))[:, None, :]
+        x = finite("features", features, (None, None, self.dimension))
+        if x.shape[1] < 1:
+            raise ValueError("features must have at least one candidate, got none")
+        return x
+
+    def lifted(self, x: Array) -> Array:
+        """Features with the constant one appended where the preset has it."""
+        if not self.rules.constant:
+            return x
+        lifted = np.empty((*x.shape[:-1], self.dimension + 1))
+        lifted[..., :-1] = x
+        lifted[..., -1] = 1.0
+        return lifted
+
+    def _asked(self, exclude: ArrayLike | None, rows: int, candidates: int) -> NDArray[np.bool_] | None:
+        """Candidates that are neither excluded nor retired; None when all are."""
+        kept = self._kept if candidates == self.arms else None
+        if exclude is None:
+            return None if kept is None else np.broadcast_to(kept, (rows, candidates))
+        excluded = np.asarray(exclude)
+        if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
+            raise ValueError(
+                f"exclude must be booleans of shape ({rows}, {candidates}), got {excluded.dtype} of {excluded.shape}"
+            )
+        return ~excluded if kept is None else ~excluded & kept
+
+    def _holds(self, holds: ArrayLike | None, rows: int, candidates: int) -> Array:
+        """(1 or n, candidates, d) in the caller's units."""
+        if holds is None:
+            if candidates == self.arms:
+                return self.problem.hold[None]
+            return np.broadcast_to(self.problem.unit, (1, candidates, self.resources))
+        given = np.asarray(holds, dtype=np.float64)
+        given = given[None] if given.ndim == 2 else given
+        checked = finite("holds", given, (None, candidates, self.resources))
+        if checked.shape[0] not in (1, rows) or (checked < 0).any() or (checked > self.problem.unit).any():
+            raise ValueError("holds must lie between 0 and the policy's max costs, for all requests or for each")
+        return checked
+
+    def _checked_free(self, free: ArrayLike, lanes: int) -> Array:
+        """What the caller's ledger has left, (lanes, d), in its own number type."""
+        given = np.asarray(free)
+        given = given[None] if given.ndim == 1 else given
+        if given.dtype.kind not in "iuf" or given.shape != (lanes, self.resources) or not np.isfinite(given).all():
+            raise ValueError(f"free must be finite numbers of shape ({self.resources},), got {given.dtype} {given.shape}")
+        return given
+
+    def _checked_arms(self, arm: ArrayLike, rows: int) -> Integers:
+        arms = np.asarray(arm)
+        if arms.shape != (rows,) or arms.dtype.kind not in "iu":
+            raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
+        if rows and not (NULL_ARM <= arms.min() and arms.max() < max(self.arms, 1)):
+            raise ValueError(f"arm must lie in {NULL_ARM}..{self.arms - 1}, got {arms.min()}..{arms.max()}")
+        return arms.astype(np.int64, copy=False)
+
+
+def _take(ticket: Ticket, rows: slice) -> Ticket:
+    if rows.start == 0 and rows.stop == ticket.arm.shape[0]:
+        return ticket
+    return Ticket(*(None if part is None else part[rows] for part in ticket))
+
+
+def _per_lane(flags: NDArray[np.bool_], lanes: int) -> Integers:
+    return np.asarray(flags.reshape(-1, lanes).sum(axis=0))
+
+
+def _checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
+    u = finite("uniforms", uniforms, (rows,))
+    if rows and not (u.min() >= 0.0 and u.max() < 1.0):
+        raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
+    return u
+
+
+def _checked_ticket(ticket: Ticket, lanes: int, resources: int) -> int:
+    if not isinstance(ticket, Ticket):
+        raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
+    rows = ticket.arm.shape[0]
+    if ticket.costs.shape != (rows, resources):
+        raise ValueError(f"the ticket must have {resources} costs a row, got shape {ticket.costs.shape}")
+    if rows % lanes:
+        raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
+    return rows
+
+
+def _positive_or_auto(name: str, value: float | str) -> None:
+    if value == "auto":
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f'{name} must be "auto" or a positive number, got {value!r}')

@@ -1,0 +1,337 @@
+"""TwoStage-SquareCBwK (Algorithm 2): estimate OPT first, then run Algorithm 1 with a radius Z that fits it.
+
+Stage one takes (K + 1)·T0 rounds: T0 for each arm, then T0 that only collect contexts. Algorithm 2 lets those last ones
+pull any arm; we pull the null arm, because rounds are plentiful and budget is what is short. When all its decisions are
+settled or cancelled the linear program (eq-Z-est-LP) gives ÔPT and
+
+    Z = min(T/B, (T/B)·(ÔPT + M(T0))).
+
+M(T0) is either the paper's formula, which at practical sizes exceeds 1 so that Z is T/B, or measured from the outcomes.
+Between the last decision of stage one and its last outcome Algorithm 1 runs with Z = T/B.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import schedules
+from cbwk_core.oracle import Array, Integers, Oracle, frozen
+from cbwk_core.oracles.online_to_batch import OnlineToBatch
+from cbwk_core.problem import NULL_ARM, Ticket
+from cbwk_core.static_optimum import static_optimum
+
+if TYPE_CHECKING:
+    from cbwk_core.squarecbwk import SquareCBwK, State
+
+MODES = ("auto", "off", "paper", "measured")
+# Confidence of the measured margin: it is meant to hold in 95 of 100 campaigns.
+MARGIN_DELTA = 0.05
+# What is left of a budget counts as at least this where it divides.
+BUDGET_MIN = 1e-9
+
+
+class Stage(NamedTuple):
+    """Where the two stages stand; with one stage Algorithm 1 is running from round 0 and nothing is collected."""
+
+    running: NDArray[np.bool_]  # (lanes,), Algorithm 1 runs with its final radius
+    radius: Array  # (lanes,), Z
+    start: Integers  # (lanes,), the round in which it started to
+    granted: Array  # (lanes, d), what was left then, in max costs
+    issued: Integers  # (lanes,), decisions of stage one for a real arm
+    returned: Integers  # (lanes,), those of them that are settled or cancelled
+    features: Array  # (samples, lanes, dimension), outcomes of stage one in the order they came
+    arms: Integers  # (samples, lanes)
+    targets: Array  # (samples, lanes, 1 + d)
+    weights: Array  # (samples, lanes), 0 where a lane has no outcome
+    contexts: Array  # (T0, lanes, candidates, dimension)
+
+
+class Estimate(NamedTuple):
+    """What stage one found out, per lane."""
+
+    optimum: Array  # (lanes,), ÔPT
+    margin: Array  # (lanes,), M(T0)
+    radius: Array  # (lanes,), Z
+
+
+def check(policy: SquareCBwK) -> None:
+    """Refuse what two stages cannot do."""
+    mode = policy.two_stage
+    if not isinstance(mode, bool) and mode not in MODES:
+        raise ValueError(f"two_stage must be a boolean or one of {MODES}, got {mode!r}")
+    if mode in (False, "off", "auto"):
+        return
+    if policy.preset == "practical":
+        raise ValueError("two_stage sets the radius of the paper's dual; the practical preset has none: use auto or off")
+    if policy.arms < 1:
+        raise ValueError("two_stage explores the policy's arms, got none")
+    needed = (policy.arms + 2) * _theory_length(policy)
+    if policy.problem.budgets.min() <= needed:
+        raise ValueError(
+            f"two_stage needs a budget above (K + 2)·T0 = {needed} max costs, got {policy.problem.budgets.min():g}"
+        )
+
+
+def mode_of(policy: SquareCBwK) -> str:
+    """ "off", "paper" or "measured", with "auto" decided.
+
+    `auto` is one stage: over the whole table in DESIGN.md two stages never earned back what stage one costs.
+    """
+    if policy.two_stage in (False, "off", "auto"):
+        return "off"
+    return "paper" if policy.two_stage == "paper" else "measured"
+
+
+def length(policy: SquareCBwK) -> int:
+    """T0, 0 with one stage."""
+    return 0 if mode_of(policy) == "off" else _theory_length(policy)
+
+
+def _theory_length(policy: SquareCBwK) -> int:
+    """T0 = (m·d)^⅓·√(T/K) (appendix, "Result in Linear CBwK")."""
+    problem = policy.problem
+    return math.ceil((problem.dimension * problem.resources) ** (1 / 3) * math.sqrt(problem.horizon / problem.arms))
+
+
+def first_stage(policy: SquareCBwK, lanes: int) -> Stage:
+    """The stage before the first round."""
+    problem = policy.problem
+    d = problem.resources
+    return Stage(
+        running=np.full(lanes, length(policy) == 0),
+        radius=frozen(np.full(lanes, _widest(policy) if policy.z == "auto" else float(policy.z))),
+        start=np.zeros(lanes, dtype=np.int64),
+        granted=frozen(np.tile(problem.budgets, (lanes, 1))),
+        issued=np.zeros(lanes, dtype=np.int64),
+        returned=np.zeros(lanes, dtype=np.int64),
+        features=np.zeros((0, lanes, problem.dimension)),
+        arms=np.zeros((0, lanes), dtype=np.int64),
+        targets=np.zeros((0, lanes, 1 + d)),
+        weights=np.zeros((0, lanes)),
+        contexts=np.zeros((0, lanes, 1 if policy.model == "per_arm" else problem.arms, problem.dimension)),
+    )
+
+
+def _widest(policy: SquareCBwK) -> float:
+    """Z = T/B: OPT is at most 1."""
+    return float(policy.horizon / policy.problem.budgets.min())
+
+
+def scale(stage: Stage) -> Array:
+    """B'_min / B'_j of what the stage started with, (lanes, d): brings all budgets to the least one."""
+    granted = np.maximum(stage.granted, BUDGET_MIN)
+    return np.asarray(granted.min(axis=1, keepdims=True) / granted)
+
+
+def pace(policy: SquareCBwK, stage: Stage) -> Array:
+    """rho = B'/T of the stage, (lanes, d)."""
+    return np.asarray(stage.granted / np.maximum(policy.horizon - stage.start, 1)[:, None])
+
+
+def dual_rate(policy: SquareCBwK, stage: Stage) -> Array:
+    """η of the stage's rounds, (lanes, 1)."""
+    return np.asarray(
+        schedules.entropic_step(policy.resources, 1) / np.sqrt(np.maximum(policy.horizon - stage.start, 1.0))[:, None]
+    )
+
+
+def gamma(policy: SquareCBwK, stage: Stage) -> Array:
+    """γ of Algorithm 1 in this stage, (lanes, 1)."""
+    lanes = stage.radius.shape[0]
+    if policy.gamma != "auto":
+        return np.full((lanes, 1), float(policy.gamma))
+    if policy.notebook_gamma:
+        if policy.oracle == "gradient":
+            rate = schedules.gamma_of_notebook_gradient(policy.arms, policy.horizon)
+        else:
+            rate = schedules.gamma_of_notebook_newton(policy.arms, policy.horizon, policy.dimension)
+        return np.full((lanes, 1), rate)
+    one_stage = length(policy) == 0 and policy.z == "auto"
+    rates = []
+    for start, radius in zip(stage.start, stage.radius, strict=True):
+        rounds = max(policy.horizon - int(start), 1)
+        factor = _widest(policy) + 1.0 if one_stage else float(radius)
+        regrets = policy.oracle_regrets(rounds)
+        rates.append(schedules.gamma_of_theorem(policy.arms + 1, rounds, *regrets, cost_factor=factor))
+    return np.array(rates)[:, None]
+
+
+def override(
+    policy: SquareCBwK,
+    stage: Stage,
+    rounds: Integers,
+    allowed: NDArray[np.bool_] | None,
+    weights: Array,
+    best: Integers,
+) -> None:
+    """In stage one, replace the probabilities in place: the arm whose turn it is (`paper`), or one at random; then null.
+
+    The order of arms is fixed in Algorithm 2; elsewhere arms are drawn uniformly, which keeps propensities useful.
+    """
+    t0, arms = length(policy), policy.arms
+    if t0 == 0:
+        return
+    running = np.broadcast_to(stage.running, rounds.shape)
+    for row in np.flatnonzero(~running & (rounds < (arms + 1) * t0)):
+        open_ = np.ones(arms, dtype=bool) if allowed is None else allowed[row, :-1]
+        turn = rounds[row] // t0
+        weights[row] = 0.0
+        if turn == arms or not open_.any():
+            weights[row, -1] = 1.0
+        elif policy.preset == "paper":
+            weights[row, turn if open_[turn] else -1] = 1.0
+        else:
+            weights[row, :-1] = open_ / open_.sum()
+        best[row] = weights[row].argmax()
+
+
+def context(policy: SquareCBwK, rounds: Integers, x: Array) -> Array | None:
+    """The contexts of these rounds where stage one collects them, else None."""
+    t0 = length(policy)
+    if t0 == 0 or not ((rounds >= policy.arms * t0) & (rounds < (policy.arms + 1) * t0)).any():
+        return None
+    return x
+
+
+def committed(policy: SquareCBwK, stage: Stage, ticket: Ticket) -> Stage:
+    """Count a decision of stage one, one row per lane, and keep its context where that is what the round is for."""
+    t0 = length(policy)
+    if t0 == 0 or stage.running.all() or ticket.round[0] >= (policy.arms + 1) * t0:
+        return stage
+    if ticket.round[0] < policy.arms * t0:
+        return stage._replace(issued=stage.issued + (ticket.arm != NULL_ARM))
+    if ticket.context is None:
+        raise ValueError("a ticket of the rounds that collect contexts must carry its context")
+    return stage._replace(contexts=np.concatenate([stage.contexts, ticket.context[None]]))
+
+
+def returned(policy: SquareCBwK, stage: Stage, ticket: Ticket, targets: Array, weight: Array) -> Stage:
+    """Count outcomes of stage one, one row per lane; a cancelled or untaught one has weight 0."""
+    t0 = length(policy)
+    if t0 == 0 or stage.running.all() or ticket.round[0] >= policy.arms * t0:
+        return stage
+    return stage._replace(
+        returned=stage.returned + (ticket.arm != NULL_ARM),
+        features=np.concatenate([stage.features, ticket.features[None]]),
+        arms=np.concatenate([stage.arms, np.maximum(ticket.arm, 0)[None]]),
+        targets=np.concatenate([stage.targets, targets[None]]),
+        weights=np.concatenate([stage.weights, weight[None]]),
+    )
+
+
+def due(policy: SquareCBwK, stage: Stage, rounds: Integers) -> bool:
+    """All decisions of stage one are made and none is open, in every lane."""
+    if stage.running.all():
+        return False
+    handed_out = rounds >= (policy.arms + 1) * length(policy)
+    return bool((handed_out & (stage.returned == stage.issued)).all())
+
+
+def refresh(policy: SquareCBwK, state: State) -> State:
+    """Stage two: the radius from the linear program, the pace from what is really left, Algorithm 1 from its beginning.
+
+    `paper` starts with new oracles, as Algorithm 2 does; `authors` keeps what stage one taught them.
+    """
+    if not due(policy, state.stage, state.round):
+        raise ValueError("refresh is for when refresh_due says so: stage one is not over")
+    found = estimate(policy, state.stage, mode_of(policy))
+    blank = policy.init(state.round.shape[0])
+    left = policy.problem.budgets - state.spent / policy.problem.unit - state.predicted
+    stage = blank.stage._replace(
+        running=np.ones_like(state.stage.running),
+        radius=frozen(found.radius),
+        start=state.round,
+        granted=frozen(np.maximum(left, 0.0)),
+    )
+    oracle = blank.oracle if policy.preset == "paper" else state.oracle
+    return state._replace(stage=stage, dual=blank.dual, oracle=oracle)
+
+
+def estimate(policy: SquareCBwK, stage: Stage, mode: str) -> Estimate:
+    """ÔPT, M(T0) and Z from the outcomes and contexts of stage one."""
+    oracle = policy.make_oracle(policy.arms)
+    batch = OnlineToBatch(oracle)
+    samples, lanes = stage.arms.shape
+    rows = (stage.features.reshape(samples * lanes, -1), stage.targets.reshape(samples * lanes, -1))
+    block, weight = stage.arms.reshape(-1), stage.weights.reshape(-1)
+    fitted = batch.update(batch.init(lanes), policy.lifted(rows[0]), rows[1], block, weight)
+    predictions = _predictions(policy, batch, fitted, stage.contexts)
+    if mode == "paper":
+        margin = np.full(lanes, paper_margin(policy))
+    else:
+        margin = measured_margin(policy, oracle, stage, predictions)
+    rho = policy.problem.rho.min()
+    optimum = np.array(
+        [
+            static_optimum(
+                predictions[:, lane, :, 0],
+                predictions[:, lane, :, 1:] * policy.problem.scale,
+                np.full(policy.resources, rho + 2.0 * margin[lane]),
+            ).value
+            for lane in range(lanes)
+        ]
+    )
+    return Estimate(optimum, margin, np.minimum(1.0, optimum + margin) * _widest(policy))
+
+
+def _predictions(policy: SquareCBwK, oracle: Oracle[Any], state: Any, contexts: Array) -> Array:
+    """f̂_0 and ĝ_0 of every arm in every context: (contexts, lanes, arms, 1 + d), each arm by its own data."""
+    parts = []
+    for x in contexts:  # (lanes, candidates, dimension)
+        if policy.model == "per_arm":
+            parts.append(oracle.predict(state, policy.lifted(x)))
+        else:
+            own = [oracle.predict(state, policy.lifted(x[:, [arm]]))[:, arm] for arm in range(policy.arms)]
+            parts.append(np.stack(own, axis=1))
+    return np.stack(parts)
+
+
+def paper_margin(policy: SquareCBwK) -> float:
+    """M(T0) = √(K·(E(F) + d·E(G)) + 4 ln(T·d)/T0), E(F) = m ln T/T0 and E(G) = m·d ln T/T0, constants 1."""
+    problem = policy.problem
+    t0, d = _theory_length(policy), problem.resources
+    error = problem.dimension * math.log(problem.horizon) / t0
+    return math.sqrt(problem.arms * (error + d * d * error) + 4.0 * math.log(problem.horizon * d) / t0)
+
+
+def measured_margin(policy: SquareCBwK, oracle: Oracle[Any], stage: Stage, predictions: Array) -> Array:
+    """M(T0) from what was seen: √(Σ_a (Ê_a(F) + Σ_j Ê_a,j(G)) + 2·V̂·ln(2(d + 1)/δ)/T0), (lanes,).
+
+    Ê is the excess of the online predictions' squared error over that of the final fit, per outcome: it estimates the
+    average error of the iterates (lem-OTB-est-error) plus the fit's optimism. V̂ is the largest variance over contexts
+    of a predicted reward or cost, in place of the range 1 behind the paper's 4 ln(T·d)/T0.
+    """
+    samples, lanes = stage.arms.shape
+    state, online = oracle.init(lanes), np.empty((samples, lanes, 1 + policy.resources))
+    lane = np.arange(lanes)
+    x = policy.lifted(stage.features)
+    for i in range(samples):
+        online[i] = oracle.predict(state, x[i][:, None])[lane, stage.arms[i]]
+        state = oracle.update(state, x[i], stage.targets[i], stage.arms[i], stage.weights[i])
+    final = np.stack([oracle.predict(state, x[i][:, None])[lane, stage.arms[i]] for i in range(samples)])
+    excess = ((online - stage.targets) ** 2 - (final - stage.targets) ** 2).sum(axis=2) * stage.weights
+    total = np.zeros(lanes)
+    for arm in range(policy.arms):
+        own = (stage.arms == arm) * stage.weights
+        total += np.maximum((excess * own).sum(axis=0), 0.0) / np.maximum(own.sum(axis=0), 1.0)
+    variance = predictions.var(axis=0).max(axis=(1, 2))
+    contexts = max(predictions.shape[0], 1)
+    sampling = 2.0 * variance * math.log(2.0 * (policy.resources + 1) / MARGIN_DELTA) / contexts
+    return np.asarray(np.sqrt(total + sampling))
+
+
+def adopt(policy: SquareCBwK, older: SquareCBwK, stage: Stage) -> Stage:
+    """The stage under changed budgets: a radius found by stage one stays, T/B follows the new budget and horizon."""
+    if length(policy) != length(older) and not stage.running.all():
+        raise ValueError("budget, horizon and arms cannot change while stage one is under way")
+    grown = stage.granted + (policy.problem.budgets - older.problem.budgets)
+    fresh = first_stage(policy, stage.radius.shape[0])
+    return stage._replace(
+        radius=fresh.radius if length(older) == 0 else stage.radius,
+        granted=frozen(np.maximum(grown, 0.0)),
+        contexts=fresh.contexts if stage.running.all() else stage.contexts,
+    )

@@ -1,0 +1,1 @@
+"""The decision service: HTTP around `cbwk_core`."""

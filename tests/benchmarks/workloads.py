@@ -1,0 +1,130 @@
+"""Requests, warm policies and what is timed of them. Everything is prepared before the clock starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import numpy as np
+
+from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, State, Ticket
+from cbwk_core.features import Feature
+from cbwk_core.oracle import Array, Integers
+from tests.benchmarks.clock import Contender, each
+
+RESOURCES = 3
+BATCH_ROWS = 256
+# Neither ends while the clock runs: decisions against a spent budget are cheaper and would flatter us.
+HORIZON = 10**9
+BUDGET = 5 * 10**8
+
+
+@dataclass(frozen=True)
+class Size:
+    """One problem size: `model` is "shared" (features per arm) or "per_arm" (one context for all arms)."""
+
+    model: str
+    arms: int
+    dimension: int
+
+    def policy(self) -> SquareCBwK:
+        """A policy of this size, with three costs."""
+        return SquareCBwK(
+            arms=self.arms,
+            dimension=self.dimension,
+            resources=RESOURCES,
+            horizon=HORIZON,
+            budget=BUDGET,
+            model=self.model,
+        )
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one request's features."""
+        return (self.dimension,) if self.model == "per_arm" else (self.arms, self.dimension)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One request and what playing an arm in it would bring."""
+
+    features: Array  # (1, *row_shape)
+    uniforms: Array  # (1,)
+    arm: Integers  # (1,)
+    reward: Array  # (1,)
+    costs: Array  # (1, resources)
+
+
+def make_rounds(size: Size, count: int, rng: np.random.Generator) -> list[Round]:
+    """Rounds that all differ."""
+    return [
+        Round(
+            features=rng.random((1, *size.row_shape)),
+            uniforms=rng.random(1),
+            arm=rng.integers(size.arms, size=1),
+            reward=rng.random(1),
+            costs=rng.random((1, RESOURCES)),
+        )
+        for _ in range(count)
+    ]
+
+
+def warm_state(policy: SquareCBwK, rounds: list[Round], count: int) -> State:
+    """The state after that many learnt rounds."""
+    state = policy.init()
+    for one in islice(cycle(rounds), count):
+        state = policy.learn(state, one.features, one.arm, one.reward, one.costs)
+    return state
+
+
+def decide(policy: SquareCBwK, state: State, rounds: list[Round], name: str = "decide") -> Contender:
+    """One row per decide."""
+    return Contender(name, each(rounds, lambda one: policy.decide(state, one.features, one.uniforms)))
+
+
+def decide_batch(policy: SquareCBwK, state: State, size: Size, rng: np.random.Generator) -> Contender:
+    """256 rows per decide."""
+    batches = [(rng.random((BATCH_ROWS, *size.row_shape)), rng.random(BATCH_ROWS)) for _ in range(4)]
+    run = each(batches, lambda batch: policy.decide(state, *batch))
+    return Contender(f"decide, {BATCH_ROWS} rows", run, decisions=BATCH_ROWS)
+
+
+def learn(policy: SquareCBwK, state: State, rounds: list[Round], name: str = "learn") -> Contender:
+    """One row per learn, each from the state before."""
+
+    def one_more(one: Round) -> None:
+        nonlocal state
+        state = policy.learn(state, one.features, one.arm, one.reward, one.costs)
+
+    return Contender(name, each(rounds, one_more))
+
+
+def commit_settle(policy: SquareCBwK, state: State, rounds: list[Round]) -> Contender:
+    """The same work as learn where decide has already made the ticket: commit, then settle."""
+    tickets = [(policy.decide(state, one.features, one.uniforms).ticket, one) for one in rounds]
+
+    def one_more(pair: tuple[Ticket, Round]) -> None:
+        nonlocal state
+        ticket, one = pair
+        state = policy.settle(policy.commit(state, ticket), ticket, one.reward, one.costs)
+
+    return Contender("commit + settle", each(tickets, one_more))
+
+
+def encode_context(rng: np.random.Generator) -> Contender:
+    """Twenty mixed features by name, as a service receives them."""
+    features: tuple[Feature, ...] = (
+        *(NumberFeature(f"number{i}", 0, 24) for i in range(8)),
+        *(CategoryFeature(f"category{i}", ("a", "b", "c", "d")) for i in range(8)),
+        *(HashFeature(f"hash{i}", 16) for i in range(4)),
+    )
+    encoder = ContextEncoder(features)
+    contexts = [
+        {
+            **{f"number{i}": float(rng.uniform(0, 24)) for i in range(8)},
+            **{f"category{i}": "abcd"[rng.integers(4)] for i in range(8)},
+            **{f"hash{i}": f"site{rng.integers(10**6)}.example" for i in range(4)},
+        }
+        for _ in range(64)
+    ]
+    return Contender("encode a context", each(contexts, encoder.encode))

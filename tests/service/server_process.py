@@ -1,0 +1,67 @@
+"""A real server in a process of its own."""
+
+import socket
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+CBWK = Path(sysconfig.get_path("scripts")) / "cbwk"
+START_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that has answered once."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def free_port() -> int:
+    """A port nobody listens on at the moment of asking."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_server() -> Iterator[RunningServer]:
+    """Start `cbwk serve`, wait until it answers, and kill it afterwards if the test did not stop it."""
+    port = free_port()
+    command = [str(CBWK), "serve", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        server = RunningServer(process, port)
+        try:
+            _wait_until_it_answers(server)
+            yield server
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def _wait_until_it_answers(server: RunningServer) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        if server.process.poll() is not None:
+            raise AssertionError(
+                f"the server ended with {server.process.returncode}: {server.process.communicate()[1]}"
+            )
+        try:
+            httpx.get(server.url + "/livez", trust_env=False)
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
