@@ -18,7 +18,8 @@ from cbwk_core.presets import BLIND_COUNT, elimination_damping
 from cbwk_core.problem import ALL_EXCLUDED, BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import Quote, SquareCBwK, State
+    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.state import Quote, State
 
 Mask = NDArray[np.bool_]
 
@@ -68,7 +69,7 @@ def affordable(policy: SquareCBwK, account: Array, holds: Array) -> Mask | None:
     """
     unit = policy.problem.unit
     if policy.rules.exits:
-        alive = (account > unit).all(axis=1)
+        alive = np.asarray((account > unit).all(axis=1))
         return None if alive.all() else alive[:, None]
     if (account >= unit).all():
         return None
@@ -123,7 +124,8 @@ def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str
     playable = allowed[:, :-1].any(axis=1)
     some_asked = np.ones_like(ended) if asked is None else asked.any(axis=1)
     reason = np.where(ended, ENDED, np.where(some_asked, np.where(playable, POLICY, BUDGET_EXHAUSTED), ALL_EXCLUDED))
-    return tuple(str(word) for word in reason)
+    words: list[str] = list(reason)
+    return tuple(words)
 
 
 def _row(request: Request, row: int) -> Request:

@@ -22,13 +22,13 @@ LOG_WEIGHT_MIN = -700.0
 class DualState(NamedTuple):
     """Where the prices stand."""
 
-    position: Array  # (lanes, d + 1) log-weights with the slack last, or (lanes, d) prices in units of value
+    position: Array  # (lanes, d + 1): log-weights with the slack last, or prices in units of value and an unused 0
     energy: Array  # (lanes, d), Σ g² of the relative steps; zeros for the entropic rule
 
 
 @dataclass(frozen=True)
 class EntropicDual:
-    """Normalised exponentiated gradient on the simplex with a slack coordinate (paper, section "Online Mirror Descent").
+    """Normalised exponentiated gradient on the simplex with a slack coordinate (paper, "Online Mirror Descent").
 
     log w_j += η·s_j·(c_j - ρ_j), the slack's gradient is 0, w is normalised, λ_j = Z·w_j·s_j, with s_j = B'_min / B'_j
     bringing all budgets to the least one (ρ there is then s_j·ρ_j for every j).
@@ -68,7 +68,7 @@ class EntropicDual:
 def _normalised(log_weights: Array) -> Array:
     top = log_weights.max(axis=1, keepdims=True)
     total = top + np.log(np.exp(log_weights - top).sum(axis=1, keepdims=True))
-    return np.maximum(log_weights - total, LOG_WEIGHT_MIN)
+    return np.asarray(np.maximum(log_weights - total, LOG_WEIGHT_MIN))
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,28 @@ class ValueDual:
 
     def init(self, lanes: int, resources: int) -> DualState:
         """Everything is free until it is seen to run short: a price that starts too high hides the arms behind it."""
-        return DualState(frozen(np.zeros((lanes, resources))), frozen(np.zeros((lanes, resources))))
+        return DualState(frozen(np.zeros((lanes, resources + 1))), frozen(np.zeros((lanes, resources))))
 
     def prices(self, state: DualState, value: Array, rho: Array) -> Array:
         """λ = p·R̂/ρ: (lanes, d)."""
-        return state.position * (value[:, None] / rho)
+        return np.asarray(state.position[:, :-1] * (value[:, None] / rho))
 
     def step(self, state: DualState, excess: Array) -> DualState:
         """A decision at relative excess -g = (c - ρ_t) / ρ: adds to the energy."""
-        energy = state.energy + excess * excess
-        return self._moved(state, excess, energy)
+        return self._moved(state, excess, state.energy + excess * excess)
 
     def correct(self, state: DualState, excess: Array) -> DualState:
         """The difference between cost and prediction, (c - ĉ) / ρ: moves without adding to the energy."""
         return self._moved(state, excess, state.energy)
 
+    def rescale(self, state: DualState, factor: Array) -> DualState:
+        """The position at which prices stay as they are when rho is multiplied by the factor."""
+        position = state.position.copy()
+        position[:, :-1] = np.minimum(position[:, :-1] * factor, self.ceiling)
+        return DualState(frozen(position), state.energy)
+
     def _moved(self, state: DualState, excess: Array, energy: Array) -> DualState:
-        position = state.position + self.step_size * excess / np.sqrt(1.0 + energy)
-        return DualState(frozen(np.minimum(np.maximum(position, 0.0), self.ceiling)), frozen(energy))
+        position = state.position.copy()
+        moved = position[:, :-1] + self.step_size * excess / np.sqrt(1.0 + energy)
+        position[:, :-1] = np.minimum(np.maximum(moved, 0.0), self.ceiling)
+        return DualState(frozen(position), frozen(energy))

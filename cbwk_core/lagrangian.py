@@ -10,7 +10,7 @@ from cbwk_core.oracle import Array
 def scores(predictions: Array, prices: Array, rho: Array) -> Array:
     """ℓ̂ for every candidate and the null arm, which earns and costs nothing: (n, candidates + 1), null last.
 
-    predictions (n, candidates, 1 + d) holds the reward, then the costs in max costs; prices and rho are (1, d) or (n, d).
+    predictions (n, candidates, 1 + d): the reward, then the costs in max costs. prices and rho: (1, d) or (n, d).
 
     >>> scores(np.array([[[0.9, 0.5], [0.4, 0.1]]]), prices=np.array([[1.0]]), rho=np.array([[0.25]]))
     array([[0.65, 0.55, 0.25]])

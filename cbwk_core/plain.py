@@ -1,21 +1,22 @@
 """The `practical` preset for one lane, in plain floats.
 
 An idle service decides one request and learns one outcome at a time. With three resources and ten arms the vectors are
-so short that each call into numpy costs more than its arithmetic, so the same rules stand here once more without it:
-`quote`, `draw`, `committed` and `settled` do what `SquareCBwK.quote`, `decision.draw_rows` and the lane-wise `commit`
-and `settle` do. The tests hold each pair together; anything out of the ordinary goes the general way.
+so short that each call into numpy costs more than its arithmetic, so the same rules stand here once more without it.
+`Plain` answers the ordinary request and passes on everything else by answering None: the general way (decision.py, and
+the lane-wise half of squarecbwk.py) then does it, or says what is wrong with it. The tests hold the two together.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import accumulate
-from math import sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from math import isfinite, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cbwk_core.dual import DualState
-from cbwk_core.oracle import Array, frozen
+from cbwk_core.oracle import Array
+from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
@@ -23,150 +24,255 @@ from cbwk_core.presets import (
     NOISE_MIN,
     PRICE_CEILING,
     PRICE_STEP,
-    RESIDUAL_PRIOR,
     RESIDUAL_PRIOR_COUNT,
     WIDTHS,
 )
-from cbwk_core.problem import NULL_ARM, Problem, Ticket
+from cbwk_core.problem import NULL_ARM, POLICY, Choice, Ticket
+from cbwk_core.state import State
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import State
+    from cbwk_core.squarecbwk import SquareCBwK
 
 # Up to here a loop over plain floats beats numpy.
 CANDIDATES_MAX = 32
+BECAUSE_OF_POLICY = (POLICY,)
 
 
-class PlainProblem(NamedTuple):
-    """A problem's numbers as lists."""
+class Row(NamedTuple):
+    """One row of a `Ticket`, as far as the books need it."""
 
-    budget: list[float]  # in the caller's units
-    budgets: list[float]  # in max costs
-    unit: list[float]
+    arm: int
+    value: float
+    costs: list[float]
     rho: list[float]
-    horizon: int
-
-    @classmethod
-    def of(cls, problem: Problem) -> PlainProblem:
-        """The same problem, ready to loop over."""
-        return cls(list(problem.budget), problem.budgets.tolist(), problem.unit.tolist(), problem.rho.tolist(), problem.horizon)
+    hold: list[float]
 
 
-class PlainQuote(NamedTuple):
-    """Prices, pace, learning rate and noise of the next decision."""
+class Books:
+    """A state's books, open for writing."""
 
-    prices: list[float]
-    rho: list[float]
-    gamma: float
-    noise: float
+    __slots__ = ("counters", "energy", "held", "position", "predicted", "slack", "spent")
 
+    def __init__(self, books: Array, resources: int) -> None:
+        row: list[float] = books[0].tolist()
+        d, start = resources, 6 + resources  # see state.layout
+        self.counters = row[:5]  # round, opened, settled, learnt, value
+        self.position, self.slack = row[5 : start - 1], row[start - 1]
+        self.energy, self.spent = row[start : start + d], row[start + d : start + 2 * d]
+        self.held, self.predicted = row[start + 2 * d : start + 3 * d], row[start + 3 * d :]
 
-def is_ordinary(problem: PlainProblem, state: State, free: list[float] | None) -> bool:
-    """Whether nothing needs a mask or a throttle: rounds are left, every arm can be paid, outcomes have come back."""
-    if free is None:
-        spent, held = state.spent[0].tolist(), state.held[0].tolist()
-        free = [budget - used - kept for budget, used, kept in zip(problem.budget, spent, held, strict=True)]
-    return (
-        int(state.round[0]) < problem.horizon
-        and not (state.opened[0] >= BLIND_COUNT and state.settled[0] < BLIND_COUNT)
-        and all(left >= unit for left, unit in zip(free, problem.unit, strict=True))
-    )
-
-
-def quote(problem: PlainProblem, state: State, arms: int, dimension: int, gamma: float | str) -> PlainQuote:
-    """λ = p·R̂/ρ, ρ_t = what is left over the rounds left, γ from the noise uᵀΣ̂u with u = (1, -λ)."""
-    rounds = int(state.round[0])
-    value = float(state.value[0]) / max(rounds, 1)
-    rounds_left = max(problem.horizon - rounds, 1)
-    position, spent, predicted = state.dual.position[0].tolist(), state.spent[0].tolist(), state.predicted[0].tolist()
-    prices = [p * (value / rho) for p, rho in zip(position, problem.rho, strict=True)]
-    pace = [
-        max(budget - used / unit - open_, 0.0) / rounds_left
-        for budget, used, unit, open_ in zip(problem.budgets, spent, problem.unit, predicted, strict=True)
-    ]
-    direction = np.array([1.0, *(-price for price in prices)])
-    length = 1.0 + sum(price * price for price in prices)
-    total = float(direction @ state.residuals[0] @ direction) + RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT * length
-    noise = max(total / (int(state.learnt[0]) + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
-    if isinstance(gamma, str):
-        gamma = GAMMA_FACTOR * sqrt((arms + 1) * (rounds + 1.0) / (noise * dimension))
-    return PlainQuote(prices, pace, gamma, noise)
+    def closed(self) -> Array:
+        """The books as an array again."""
+        vectors = (*self.energy, *self.spent, *self.held, *self.predicted)
+        books = np.array([(*self.counters, *self.position, self.slack, *vectors)])
+        books.setflags(write=False)
+        return books
 
 
-def draw(asked: PlainQuote, predictions: Array, leverage: Array, uniform: float) -> tuple[list[float], int]:
-    """Probabilities, null last, and the arm drawn, for one request whose candidates are all allowed.
+class Plain:
+    """A policy's numbers, ready to loop over."""
 
-    predictions (candidates, 1 + d), leverage (candidates,).
-    """
-    values = (predictions @ np.array([1.0, *(-price for price in asked.prices)])).tolist()
-    widths = [WIDTHS * sqrt(each * asked.noise) for each in leverage.tolist()]
-    top = max(values)
-    best = values.index(top)
-    reach = widths[best]
-    if top < 0.0:  # the null arm, worth 0 and known, is best
-        top, best, reach = 0.0, len(values), 0.0
-    count, gamma = len(values) + 1, asked.gamma
-    weights = [
-        (1.0 if top - value <= width + reach else DAMPING) / (count + gamma * (top - value))
-        for value, width in zip(values, widths, strict=True)
-    ]
-    weights.append(0.0)
-    weights[best] = 0.0
-    weights[best] = 1.0 - sum(weights)
-    arm = best
-    for candidate, cumulated in enumerate(accumulate(weights)):
-        if uniform < cumulated:
-            arm = candidate
-            break
-    return weights, NULL_ARM if arm == len(values) else arm
+    def __init__(self, policy: SquareCBwK, oracle: Any) -> None:
+        problem = policy.problem
+        self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
+        self.dimension, self.shared = policy.dimension, policy.model == "shared"
+        self.budget, self.budgets = list(problem.budget), problem.budgets.tolist()
+        self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
+        self.hold = problem.hold.tolist()
+        self.gamma = policy.gamma
+        self.oracle = oracle
+        self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
 
+    def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
+        """One request that needs no mask, or None."""
+        x = self._features(state, features)
+        if x is None or not _is_one(uniforms, "f"):
+            return None
+        uniform = float(uniforms[0])
+        books = Books(state.books, self.resources)
+        if not (0.0 <= uniform < 1.0 and self._is_ordinary(books, free)):
+            return None
+        lifted = self._lifted(x)
+        images = self._images(state.oracle, lifted)
+        m = lifted.shape[-1]
+        directions, predictions = images[:, :m], images[:, m:]
+        leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
+        if not isfinite(sum(leverage)):
+            return None
+        direction, gamma, noise = self._quote(books, state.residuals[0])
+        values: list[float] = predictions.dot(direction).tolist()
+        weights = self._weights(values, leverage, gamma, noise)
+        drawn = bisect_right(list(accumulate(weights)), uniform)
+        if drawn > len(values):  # rounding left the uniform above the total: the best arm's
+            drawn = weights.index(max(weights))
+        arm = drawn if drawn < len(values) else NULL_ARM
+        return self._choice(books, x, predictions.tolist(), arm, weights)
 
-def committed(problem: PlainProblem, state: State, ticket: Ticket) -> State:
-    """n decisions in order: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
-    position, energy = state.dual.position[0].tolist(), state.dual.energy[0].tolist()
-    held, predicted = state.held[0].tolist(), state.predicted[0].tolist()
-    value, opened = float(state.value[0]), int(state.opened[0])
-    rows = zip(
-        ticket.arm.tolist(), ticket.costs.tolist(), ticket.rho.tolist(), ticket.hold.tolist(), ticket.value.tolist()
-    )
-    for arm, costs, rho, hold, best in rows:
-        opened += arm != NULL_ARM
-        value += best
-        for j, (cost, pace, even) in enumerate(zip(costs, rho, problem.rho, strict=True)):
-            excess = (cost - pace) / even
-            energy[j] += excess * excess
-            position[j] = min(max(position[j] + PRICE_STEP * excess / sqrt(1.0 + energy[j]), 0.0), PRICE_CEILING)
-            held[j] += hold[j]
-            predicted[j] += cost
-    return state._replace(
-        round=state.round + ticket.arm.shape[0],
-        dual=DualState(frozen(np.array([position])), frozen(np.array([energy]))),
-        held=frozen(np.array([held])),
-        predicted=frozen(np.array([predicted])),
-        opened=np.array([opened]),
-        value=frozen(np.array([value])),
-    )
+    def _features(self, state: State, features: Any) -> Array | None:
+        """Features of one request, (candidates, dimension) or (1, dimension), if they have the right shape."""
+        if type(features) is not np.ndarray or features.dtype != np.float64 or state.books.shape[0] != 1:
+            return None
+        shape = features.shape
+        if self.shared:
+            if len(shape) != 3 or shape[0] != 1 or shape[2] != self.dimension or not 1 <= shape[1] <= CANDIDATES_MAX:
+                return None
+            return np.asarray(features[0])
+        return np.asarray(features) if shape == (1, self.dimension) and self.arms <= CANDIDATES_MAX else None
 
+    def _is_ordinary(self, books: Books, free: Any) -> bool:
+        """Whether nothing needs a mask or a throttle: rounds are left, every arm can be paid, outcomes come back."""
+        rounds, opened, settled, _, _ = books.counters
+        if not self.newton or rounds >= self.horizon or (opened >= BLIND_COUNT and settled < BLIND_COUNT):
+            return False
+        if free is None:
+            for budget, spent, held, unit in zip(self.budget, books.spent, books.held, self.unit, strict=True):
+                if budget - spent - held < unit:
+                    return False
+            return True
+        if type(free) is not np.ndarray or free.shape != (self.resources,) or free.dtype.kind not in "iuf":
+            return False
+        return all(left >= unit for left, unit in zip(free.tolist(), self.unit, strict=True))
 
-def released(problem: PlainProblem, state: State, ticket: Ticket, costs: list[list[float]]) -> State:
-    """n decisions settled at these costs, or cancelled at none: holds and predictions go, prices move by (c - ĉ)/ρ."""
-    position, energy = state.dual.position[0].tolist(), state.dual.energy[0].tolist()
-    held, predicted = state.held[0].tolist(), state.predicted[0].tolist()
-    spent, opened = state.spent[0].tolist(), int(state.opened[0])
-    rows = zip(ticket.arm.tolist(), ticket.costs.tolist(), ticket.hold.tolist(), costs, strict=True)
-    for arm, guesses, hold, actual in rows:
+    def _lifted(self, x: Array) -> Array:
+        """Features with the constant: (candidates, m) for "shared", (m,) for "per_arm"."""
+        if not self.shared:
+            lifted = np.empty(self.dimension + 1)
+            lifted[:-1] = x[0]
+            lifted[-1] = 1.0
+            return lifted
+        lifted = np.empty((x.shape[0], self.dimension + 1))
+        lifted[:, :-1] = x
+        lifted[:, -1] = 1.0
+        return lifted
+
+    def _images(self, oracle: NewtonState, lifted: Array) -> Array:
+        """A⁻¹φ and φᵀθ of every candidate: (candidates, m + 1 + d)."""
+        if self.shared:
+            return np.asarray(lifted.dot(oracle.solution[0, 0].T))
+        m = lifted.shape[0]
+        return np.asarray(oracle.solution.reshape(-1, m).dot(lifted).reshape(self.arms, -1))
+
+    def _quote(self, books: Books, residuals: Array) -> tuple[Array, float, float]:
+        """u = (1, -λ) with λ = p·R̂/ρ, γ, and the noise uᵀΣ̂u."""
+        rounds, _, _, learnt, value = books.counters
+        mean = value / max(rounds, 1.0)
+        direction = np.array([1.0, *[-p * (mean / rho) for p, rho in zip(books.position, self.rho, strict=True)]])
+        noise = max(float(residuals.dot(direction).dot(direction)) / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
+        if self.gamma == "auto":
+            gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * (rounds + 1.0) / (noise * (self.dimension + 1)))
+        else:
+            gamma = float(self.gamma)
+        return direction, gamma, noise
+
+    @staticmethod
+    def _weights(values: list[float], leverage: list[float], gamma: float, noise: float) -> list[float]:
+        """Inverse gap weights, null last, damped outside the widths; the null arm is worth 0 and known."""
+        top = max(values)
+        best = values.index(top)
+        reach = WIDTHS * sqrt(leverage[best] * noise)
+        if top < 0.0:
+            top, best, reach = 0.0, len(values), 0.0
+        count = len(values) + 1
+        weights = [
+            (1.0 if top - value <= WIDTHS * sqrt(each * noise) + reach else DAMPING) / (count + gamma * (top - value))
+            for value, each in zip(values, leverage, strict=True)
+        ]
+        weights.append(0.0)
+        weights[best] = 0.0
+        weights[best] = 1.0 - sum(weights)
+        return weights
+
+    def _choice(self, books: Books, x: Array, predictions: list[list[float]], arm: int, weights: list[float]) -> Choice:
+        reward, row = self._row(books, predictions, arm)
+        numbers = np.array([[reward, row.value, books.counters[0], *row.costs, *row.rho, *row.hold]])
+        chosen = np.zeros((1, self.dimension)) if arm == NULL_ARM else np.array(x[arm if self.shared else 0], ndmin=2)
+        arms, probability, probabilities = np.array([arm]), np.array([weights[arm]]), np.array([weights])
+        for array in (numbers, chosen, arms, probability, probabilities):
+            array.setflags(write=False)
+        return Choice(arms, probability, probabilities, BECAUSE_OF_POLICY, Ticket(arms, chosen, numbers))
+
+    def _row(self, books: Books, predictions: list[list[float]], arm: int) -> tuple[float, Row]:
+        """The predicted reward, and what the books need, of one decision: predictions (candidates, 1 + d)."""
+        rounds_left = max(self.horizon - books.counters[0], 1.0)
+        rho = [
+            max(budget - spent / unit - predicted, 0.0) / rounds_left
+            for budget, spent, unit, predicted in zip(
+                self.budgets, books.spent, self.unit, books.predicted, strict=True
+            )
+        ]
+        value = max(0.0, *[prediction[0] for prediction in predictions])
         if arm == NULL_ARM:
-            continue
-        opened -= 1
-        for j, (cost, guess) in enumerate(zip(actual, guesses, strict=True)):
-            excess = (cost / problem.unit[j] - guess) / problem.rho[j]
-            position[j] = min(max(position[j] + PRICE_STEP * excess / sqrt(1.0 + energy[j]), 0.0), PRICE_CEILING)
-            held[j] -= hold[j]
-            predicted[j] -= guess
-            spent[j] += cost
-    return state._replace(
-        dual=DualState(frozen(np.array([position])), state.dual.energy),
-        spent=frozen(np.array([spent])),
-        held=frozen(np.array([held])),
-        predicted=frozen(np.array([predicted])),
-        opened=np.array([opened]),
-    )
+            nothing = [0.0] * self.resources
+            return 0.0, Row(arm, value, nothing, rho, nothing)
+        reward, *costs = predictions[arm]
+        hold = self.hold[arm] if len(predictions) == self.arms else self.unit
+        return reward, Row(arm, value, [cost if cost > 0.0 else 0.0 for cost in costs], rho, hold)
+
+    def learn(self, state: State, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
+        """Commit and settle one decision with the books open once, or None."""
+        x = self._features(state, features)
+        if x is None or not self.newton or not _is_one(arm, "i") or not _is_one(rewards, "f"):
+            return None
+        if type(costs) is not np.ndarray or costs.shape != (1, self.resources) or costs.dtype != np.float64:
+            return None
+        lifted = self._lifted(x)
+        predictions = self._images(state.oracle, lifted)[:, lifted.shape[-1] :].tolist()
+        played, reward, cost = int(arm[0]), float(rewards[0]), costs[0].tolist()
+        total = sum([prediction[0] for prediction in predictions]) + reward + sum(cost)
+        if not (NULL_ARM <= played < len(predictions) and isfinite(total)):
+            return None
+        books = Books(state.books, self.resources)
+        guess, row = self._row(books, predictions, played)
+        self.commit(books, row)
+        if played == NULL_ARM:
+            return state._replace(books=books.closed())
+        self.release(books, row, cost)
+        books.counters[2] += 1.0
+        books.counters[3] += 1.0
+        target = np.array([reward, *[each / unit for each, unit in zip(cost, self.unit, strict=True)]])
+        surprise = target - np.array([guess, *row.costs])
+        residuals = state.residuals + surprise[:, None] * surprise
+        residuals.setflags(write=False)
+        taught = lifted[played] if self.shared else lifted
+        oracle = self.oracle.learnt_row(state.oracle, 0 if self.shared else played, taught, target)
+        return State(books.closed(), oracle, residuals, state.stage)
+
+    def rows(self, ticket: Ticket) -> list[Row]:
+        """The rows of a ticket."""
+        d = self.resources
+        return [
+            Row(arm, numbers[1], numbers[3 : 3 + d], numbers[3 + d : 3 + 2 * d], numbers[3 + 2 * d :])
+            for arm, numbers in zip(ticket.arm.tolist(), ticket.numbers.tolist(), strict=True)
+        ]
+
+    def commit(self, books: Books, row: Row) -> None:
+        """A decision: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
+        books.counters[0] += 1.0
+        books.counters[1] += row.arm != NULL_ARM
+        books.counters[4] += row.value
+        position, energy = books.position, books.energy
+        for j, cost in enumerate(row.costs):
+            excess = (cost - row.rho[j]) / self.rho[j]
+            energy[j] += excess * excess
+            moved = position[j] + PRICE_STEP * excess / sqrt(1.0 + energy[j])
+            position[j] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            books.held[j] += row.hold[j]
+            books.predicted[j] += cost
+
+    def release(self, books: Books, row: Row, costs: list[float]) -> None:
+        """An outcome, or a cancellation at no costs: hold and prediction go, prices move by (c - ĉ)/ρ."""
+        if row.arm == NULL_ARM:
+            return
+        books.counters[1] -= 1.0
+        position, energy = books.position, books.energy
+        for j, cost in enumerate(costs):
+            excess = (cost / self.unit[j] - row.costs[j]) / self.rho[j]
+            moved = position[j] + PRICE_STEP * excess / sqrt(1.0 + energy[j])
+            position[j] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            books.held[j] -= row.hold[j]
+            books.predicted[j] -= row.costs[j]
+            books.spent[j] += cost
+
+
+def _is_one(array: Any, kind: str) -> bool:
+    return type(array) is np.ndarray and array.shape == (1,) and array.dtype.kind == kind

@@ -1,4 +1,4 @@
-"""What distinguishes the presets `paper`, `authors` and `practical`, and every constant of `practical` with its reason."""
+"""What distinguishes the presets, and every constant of `practical` with its reason."""
 
 from __future__ import annotations
 
@@ -83,11 +83,14 @@ NOISE_MIN = 1e-12
 BLIND_COUNT = 30
 
 
+def first_residuals(lanes: int, targets: int) -> Array:
+    """Σ of outer products before the first outcome: the prior's, (lanes, q, q)."""
+    return np.tile(np.eye(targets) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT), (lanes, 1, 1))
+
+
 def residual_covariance(outer_sum: Array, count: Integers) -> Array:
     """Σ̂ of (reward, costs) around their predictions: (lanes, q, q) from sums of outer products and counts (lanes,)."""
-    q = outer_sum.shape[-1]
-    total = outer_sum + np.eye(q) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT)
-    return np.asarray(total / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
+    return np.asarray(outer_sum / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
 
 
 def practical_gamma(candidates: int, rounds: Integers, noise: Array, dimension: int) -> Array:

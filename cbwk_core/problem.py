@@ -29,13 +29,84 @@ class Ticket(NamedTuple):
 
     arm: Integers  # (n,), NULL_ARM for null
     features: Array  # (n, dimension) as the caller gave them for the chosen arm; zeros for null
-    reward: Array  # (n,), predicted
-    costs: Array  # (n, resources), predicted, in max costs
-    rho: Array  # (n, resources), the pace at the decision, in max costs per round
-    value: Array  # (n,), the best predicted reward of a candidate, at least 0
-    round: Integers  # (n,), the round the decision takes
-    hold: Array  # (n, resources), what the decision may cost at most, in the caller's units; 0 for null
+    numbers: Array  # (n, 3 + 3d), see the properties: one array because each costs as much as its contents
     context: Array | None = None  # (n, candidates, dimension) in the rounds in which stage one collects contexts
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        arm: Integers,
+        features: Array,
+        reward: Array,
+        costs: Array,
+        rho: Array,
+        value: Array,
+        round: Integers,
+        hold: Array,
+        context: Array | None = None,
+    ) -> Ticket:
+        """A ticket from its parts."""
+        rows, d = costs.shape
+        numbers = np.empty((rows, 3 + 3 * d))
+        numbers[:, 0], numbers[:, 1], numbers[:, 2] = reward, value, round
+        numbers[:, 3 : 3 + d], numbers[:, 3 + d : 3 + 2 * d], numbers[:, 3 + 2 * d :] = costs, rho, hold
+        return cls(arm, features, frozen(numbers), context)
+
+    @property
+    def resources(self) -> int:
+        """d."""
+        return int(self.numbers.shape[1]) // 3 - 1
+
+    @property
+    def reward(self) -> Array:
+        """Predicted, (n,)."""
+        return self.numbers[:, 0]
+
+    @property
+    def value(self) -> Array:
+        """The best predicted reward of a candidate, at least 0, (n,)."""
+        return self.numbers[:, 1]
+
+    @property
+    def round(self) -> Integers:
+        """The round the decision takes, (n,)."""
+        return self.numbers[:, 2].astype(np.int64)
+
+    @property
+    def costs(self) -> Array:
+        """Predicted, in max costs, (n, d)."""
+        return self.numbers[:, 3 : 3 + self.resources]
+
+    @property
+    def rho(self) -> Array:
+        """The pace at the decision, in max costs per round, (n, d)."""
+        return self.numbers[:, 3 + self.resources : 3 + 2 * self.resources]
+
+    @property
+    def hold(self) -> Array:
+        """What the decision may cost at most, in the caller's units; 0 for null, (n, d)."""
+        return self.numbers[:, 3 + 2 * self.resources :]
+
+
+def checked_ticket(ticket: Ticket, lanes: int, resources: int) -> int:
+    """How many rows the ticket has, if it fits a policy with that many resources and a state with that many lanes."""
+    if not isinstance(ticket, Ticket):
+        raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
+    rows = int(ticket.arm.shape[0])
+    if ticket.numbers.shape != (rows, 3 + 3 * resources):
+        raise ValueError(f"the ticket must be one for {resources} resources, got one for {ticket.resources}")
+    if rows % lanes:
+        raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
+    return rows
+
+
+def taken(ticket: Ticket, rows: slice) -> Ticket:
+    """Some rows of a ticket."""
+    if rows.start == 0 and rows.stop == ticket.arm.shape[0]:
+        return ticket
+    context = None if ticket.context is None else ticket.context[rows]
+    return Ticket(ticket.arm[rows], ticket.features[rows], ticket.numbers[rows], context)
 
 
 class Choice(NamedTuple):

@@ -37,4 +37,4 @@ def gamma_of_notebook_newton(arms: int, horizon: int, dimension: int) -> float:
 
 def gamma_of_notebook_gradient(arms: int, horizon: int) -> float:
     """γ = 2√K·T^¼, the authors' published code with online gradient descent."""
-    return 2.0 * math.sqrt(arms) * horizon**0.25
+    return 2.0 * math.sqrt(arms) * math.sqrt(math.sqrt(horizon))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,42 +24,17 @@ from cbwk_core.presets import (
     PRICE_CEILING,
     PRICE_STEP,
     Preset,
+    first_residuals,
     practical_gamma,
     residual_covariance,
 )
-from cbwk_core.problem import NULL_ARM, POLICY, Choice, Problem, Ticket
+from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket, checked_ticket, taken
+from cbwk_core.state import Quote, State, new_books
 
 MODELS = ("shared", "per_arm")
 ENTROPIC = EntropicDual()
 _NO_UNIFORMS = frozen(np.zeros(0))
-POLICY_ONCE = (POLICY,)
 VALUED = ValueDual(PRICE_STEP, PRICE_CEILING)
-
-
-class State(NamedTuple):
-    """All that a policy knows; lanes are independent runs side by side, one in ordinary use."""
-
-    round: Integers  # (lanes,), rounds committed
-    oracle: Any  # the oracle's own state
-    dual: DualState
-    spent: Array  # (lanes, d), settled costs in the caller's units
-    held: Array  # (lanes, d), holds of open decisions in the caller's units
-    predicted: Array  # (lanes, d), predicted costs of open decisions in max costs
-    opened: Integers  # (lanes,), decisions for a real arm that are open
-    settled: Integers  # (lanes,), decisions for a real arm that were settled
-    learnt: Integers  # (lanes,), outcomes the oracle learnt
-    residuals: Array  # (lanes, 1 + d, 1 + d), Σ of outer products of outcome minus prediction
-    value: Array  # (lanes,), Σ of the best predicted rewards, one per round
-    stage: two_stage.Stage
-
-
-class Quote(NamedTuple):
-    """What a state asks: prices, pace and learning rate of its next decision."""
-
-    prices: Array  # (lanes, d), λ per max cost
-    rho: Array  # (lanes, d), max costs per round
-    gamma: Array  # (lanes, 1)
-    noise: Array  # (lanes,), uᵀΣ̂u: residual variance of an outcome's worth at these prices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +139,22 @@ class SquareCBwK:
         return schedules.linear_oracle_regrets(oracle.dimension * oracle.blocks, self.resources, rounds)
 
     @cached_property
-    def _plain(self) -> plain.PlainProblem:
-        return plain.PlainProblem.of(self.problem)
+    def _predict(self) -> Any:
+        """The oracle's `predict` without its checks, where it has such a thing: features are checked here."""
+        return getattr(self._oracle, "trusting_predict", self._oracle.predict)
 
     @cached_property
-    def _no_hold(self) -> Array:
-        return frozen(np.zeros((1, self.resources)))
+    def _spread(self) -> Any:
+        return getattr(self._oracle, "trusting_spread", self._oracle.spread)
+
+    @cached_property
+    def _update(self) -> Any:
+        return getattr(self._oracle, "trusting_update", self._oracle.update)
+
+    @cached_property
+    def _plain(self) -> plain.Plain | None:
+        """The same policy in plain floats, for one lane of the preset that has it."""
+        return plain.Plain(self, self._oracle) if self.rules.value_prices else None
 
     @cached_property
     def _kept(self) -> NDArray[np.bool_] | None:
@@ -184,22 +169,11 @@ class SquareCBwK:
         """The state before the first round."""
         if lanes < 1:
             raise ValueError(f"lanes must be at least 1, got {lanes}")
-        d = self.resources
-        dual = VALUED if self.rules.value_prices else ENTROPIC
-        zeros = frozen(np.zeros((lanes, d)))
-        none = np.zeros(lanes, dtype=np.int64)
+        dual = (VALUED if self.rules.value_prices else ENTROPIC).init(lanes, self.resources)
         return State(
-            round=none,
+            books=new_books(lanes, self.resources, dual),
             oracle=self._oracle.init(lanes),
-            dual=dual.init(lanes, d),
-            spent=zeros,
-            held=zeros,
-            predicted=zeros,
-            opened=none,
-            settled=none,
-            learnt=none,
-            residuals=frozen(np.zeros((lanes, 1 + d, 1 + d))),
-            value=frozen(np.zeros(lanes)),
+            residuals=frozen(first_residuals(lanes, 1 + self.resources)),
             stage=two_stage.first_stage(self, lanes),
         )
 
@@ -243,73 +217,37 @@ class SquareCBwK:
         free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
         """
+        if exclude is None and holds is None and self._plain is not None:
+            choice = self._plain.decide(state, features, uniforms, free)
+            if choice is not None:
+                return choice
         x = self._checked_features(features)
-        rows, lanes = x.shape[0], state.round.shape[0]
+        rows, lanes = x.shape[0], state.books.shape[0]
         if lanes not in (1, rows):
             raise ValueError(f"a state of {lanes} lanes decides {lanes} requests at once, got {rows}")
-        u = _checked_uniforms(uniforms, rows)
         lifted = self.lifted(x)
-        predictions = self._oracle.predict(state.oracle, lifted)
-        leverage = self._oracle.spread(state.oracle, lifted) if self.rules.value_prices else None
+        predictions = self._predict(state.oracle, lifted)
         candidates = predictions.shape[1]
-        account = None if free is None else self._checked_free(free, lanes)
-        if rows == lanes == 1 and leverage is not None and candidates <= plain.CANDIDATES_MAX:
-            unmasked = exclude is None and holds is None and self._kept is None
-            if unmasked and plain.is_ordinary(self._plain, state, None if account is None else account[0].tolist()):
-                return self._decide_plain(state, x[0], predictions[0], leverage[0], float(u[0]))
         request = decision.Request(
             predictions=predictions,
-            leverage=leverage,
+            leverage=self._spread(state.oracle, lifted) if self.rules.value_prices else None,
             rounds=state.round if rows == lanes else state.round + np.arange(rows),
             asked=self._asked(exclude, rows, candidates),
             holds=self._holds(holds, rows, candidates),
-            uniforms=u,
+            uniforms=_checked_uniforms(uniforms, rows),
         )
-        if account is None:
-            account = np.asarray(self.problem.budget) - state.spent - state.held
         quote = self.quote(state)
-        weights, arm, reason = decision.draw(self, state, quote, request, account)
+        weights, arm, reason = decision.draw(self, state, quote, request, self._free(state, free))
         probability = weights[np.arange(rows), arm]
         ticket = self._ticket(x, quote, request, arm)
-        return Choice(arm, frozen(probability), frozen(weights), reason, ticket)
-
-    def _decide_plain(self, state: State, x: Array, predictions: Array, leverage: Array, uniform: float) -> Choice:
-        """One request that needs no mask: x (candidates or 1, dimension), predictions (candidates, 1 + d)."""
-        quote = plain.quote(self._plain, state, self.arms, self._oracle.dimension, self.gamma)
-        weights, arm = plain.draw(quote, predictions, leverage, uniform)
-        arms = np.array([arm])
-        ticket = self._plain_ticket(state, x, predictions, arm, arms, quote.rho)
-        probability = frozen(np.array([weights[arm]]))
-        return Choice(arms, probability, frozen(np.array([weights])), POLICY_ONCE, ticket)
-
-    def _plain_ticket(
-        self, state: State, x: Array, predictions: Array, arm: int, arms: Integers, rho: list[float]
-    ) -> Ticket:
-        """What `_ticket` makes, for one request."""
-        value = max(float(predictions[:, 0].max()), 0.0)
-        if arm == NULL_ARM:
-            chosen, guess, hold = np.zeros((1, self.dimension)), [0.0] * (1 + self.resources), self._no_hold
-        else:
-            chosen = x[arm if self.model == "shared" else 0][None]
-            guess = predictions[arm].tolist()
-            hold = self.problem.hold[arm, None] if len(predictions) == self.arms else self.problem.unit[None]
-        return Ticket(
-            arm=arms,
-            features=frozen(chosen),
-            reward=frozen(np.array([guess[0]])),
-            costs=frozen(np.array([[max(cost, 0.0) for cost in guess[1:]]])),
-            rho=frozen(np.array([rho])),
-            value=frozen(np.array([value])),
-            round=state.round,
-            hold=hold,
-        )
+        return Choice(frozen(arm), frozen(probability), frozen(weights), reason, ticket)
 
     def _ticket(self, x: Array, quote: Quote, request: decision.Request, arm: Integers) -> Ticket:
         """What to keep of n decisions for these arms."""
         rows = arm.shape[0]
         index = np.arange(rows)
         predicted = request.predictions[index, arm]
-        chosen = x[index, arm] if self.model == "shared" else x[:, 0]
+        chosen = x[index, arm] if self.model == "shared" else x[:, 0].copy()
         hold = request.holds[0, arm] if request.holds.shape[0] == 1 else request.holds[index, arm]
         null = arm == NULL_ARM
         if null.any():
@@ -318,113 +256,107 @@ class SquareCBwK:
         costs = predicted[:, 1:]
         if self.rules.value_prices:
             costs = np.maximum(costs, 0.0)
-        return Ticket(
+        return Ticket.of(
             arm=arm,
             features=frozen(chosen),
-            reward=frozen(predicted[:, 0]),
-            costs=frozen(costs),
-            rho=quote.rho if quote.rho.shape[0] == rows else np.broadcast_to(quote.rho, (rows, self.resources)),
-            value=frozen(np.maximum(request.predictions[:, :, 0].max(axis=1), 0.0)),
+            reward=predicted[:, 0],
+            costs=costs,
+            rho=quote.rho,
+            value=np.maximum(request.predictions[:, :, 0].max(axis=1), 0.0),
             round=request.rounds,
-            hold=frozen(hold),
+            hold=hold,
             context=two_stage.context(self, request.rounds, x),
         )
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""
-        lanes = state.round.shape[0]
-        rows = _checked_ticket(ticket, lanes, self.resources)
-        if lanes == 1 and self.rules.value_prices:
-            return plain.committed(self._plain, state, ticket)
+        lanes = state.books.shape[0]
+        rows = checked_ticket(ticket, lanes, self.resources)
+        if lanes == 1 and self._plain is not None:
+            books = plain.Books(state.books, self.resources)
+            for row in self._plain.rows(ticket):
+                self._plain.commit(books, row)
+            return state._replace(books=books.closed())
         for part in folded(rows, lanes):
-            one = _take(ticket, part)
-            real = one.arm != NULL_ARM
-            state = state._replace(
-                round=state.round + 1,
+            one = taken(ticket, part)
+            state = state.booked(
                 dual=self._dual_step(state, one.costs, one.rho),
-                held=frozen(state.held + one.hold),
-                predicted=frozen(state.predicted + one.costs),
-                opened=state.opened + real,
-                value=frozen(state.value + one.value),
-                stage=two_stage.committed(self, state.stage, one),
-            )
+                round=np.ones(lanes),
+                opened=one.arm != NULL_ARM,
+                value=one.value,
+                held=one.hold,
+                predicted=one.costs,
+            )._replace(stage=two_stage.committed(self, state.stage, one))
         return state
 
     def settle(
         self, state: State, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike, learn: ArrayLike = True
     ) -> State:
-        """Replace predictions by outcomes, in any order, at any time: oracles learn (where `learn`), prices are trued up.
+        """Replace predictions by outcomes, in any order, at any time: oracles learn where `learn`, prices are trued up.
 
         rewards (n,), costs (n, d) in the caller's units; a null decision has none (0).
         """
-        lanes = state.round.shape[0]
-        rows = _checked_ticket(tickets, lanes, self.resources)
+        lanes = state.books.shape[0]
+        rows = checked_ticket(tickets, lanes, self.resources)
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
         real = tickets.arm != NULL_ARM
-        weight = np.where(real & np.asarray(learn, dtype=bool), 1.0, 0.0)
-        target = np.empty((rows, 1 + self.resources))
-        target[:, 0] = reward
-        np.divide(cost, self.problem.unit, out=target[:, 1:])
-        surprise = target.copy()
-        surprise[:, 0] -= tickets.reward
-        surprise[:, 1:] -= tickets.costs
-        surprise *= weight[:, None]
+        weight = (real & np.asarray(learn, dtype=bool)).astype(np.float64)
+        if weight.shape != (rows,):
+            raise ValueError(f"learn must be a boolean or one per row ({rows}), got shape {np.shape(learn)}")
+        target = self._targets(reward, cost)
         block = np.maximum(tickets.arm, 0) if self._oracle.blocks > 1 else None
-        oracle = self._oracle.update(state.oracle, self.lifted(tickets.features), target, block, weight)
-        outer = surprise[:, :, None] * surprise[:, None, :]
-        if lanes == 1 and self.rules.value_prices:
-            released = plain.released(self._plain, state, tickets, cost.tolist())
-        else:
-            released = state
-            for part in folded(rows, lanes):
-                one = _take(tickets, part)
-                actual = cost[part] * real[part, None]
-                released = self._released(released, one, actual)
-                stage = two_stage.returned(self, released.stage, one, target[part], weight[part])
-                released = released._replace(stage=stage)
-        return released._replace(
-            oracle=oracle,
-            settled=state.settled + _per_lane(real, lanes),
-            learnt=state.learnt + _per_lane(weight > 0, lanes),
-            residuals=frozen(state.residuals + outer.reshape(-1, lanes, *outer.shape[1:]).sum(axis=0)),
+        oracle = self._update(state.oracle, self.lifted(tickets.features), target, block, weight)
+        surprise = target * weight[:, None]
+        surprise[:, 0] -= tickets.reward * weight
+        surprise[:, 1:] -= tickets.costs * weight[:, None]
+        outer = (surprise[:, :, None] * surprise[:, None, :]).reshape(-1, lanes, 1 + self.resources, 1 + self.resources)
+        released = self._released(state, tickets, cost * real[:, None], target, weight)
+        return released.booked(settled=_per_lane(real, lanes), learnt=_per_lane(weight > 0, lanes))._replace(
+            oracle=oracle, residuals=frozen(state.residuals + outer.sum(axis=0))
         )
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
-        lanes = state.round.shape[0]
-        rows = _checked_ticket(tickets, lanes, self.resources)
+        rows = checked_ticket(tickets, state.books.shape[0], self.resources)
         nothing = np.zeros((rows, self.resources))
-        if lanes == 1 and self.rules.value_prices:
-            return plain.released(self._plain, state, tickets, nothing.tolist())
-        for part in folded(rows, lanes):
-            one = _take(tickets, part)
-            state = self._released(state, one, nothing[part])
-            target = np.zeros((lanes, 1 + self.resources))
-            stage = two_stage.returned(self, state.stage, one, target, np.zeros(lanes))
-            state = state._replace(stage=stage)
-        return state
+        return self._released(state, tickets, nothing, np.zeros((rows, 1 + self.resources)), np.zeros(rows))
+
+    def _targets(self, reward: Array, cost: Array) -> Array:
+        """What the oracle learns, (n, 1 + d): the reward, then the costs in max costs."""
+        target = np.empty((reward.shape[0], 1 + self.resources))
+        target[:, 0] = reward
+        np.divide(cost, self.problem.unit, out=target[:, 1:])
+        return target
 
     def correct(self, state: State, tickets: Ticket, costs: ArrayLike) -> State:
-        """Costs (n, d), signed, that come on top of what was settled or cancelled: prices move, oracles do not learn."""
-        lanes = state.round.shape[0]
-        rows = _checked_ticket(tickets, lanes, self.resources)
+        """Signed costs (n, d) on top of what was settled or cancelled: prices move, oracles do not learn."""
+        lanes = state.books.shape[0]
+        rows = checked_ticket(tickets, lanes, self.resources)
         cost = finite("costs", costs, (rows, self.resources))
         for part in folded(rows, lanes):
-            one = _take(tickets, part)
             dual = self._dual_correction(state, cost[part] / self.problem.unit)
-            state = state._replace(spent=frozen(state.spent + cost[part]), dual=dual)
+            state = state.booked(dual=dual, spent=cost[part])
         return state
 
-    def _released(self, state: State, ticket: Ticket, costs: Array) -> State:
-        """The decision is no longer open: hold and prediction go, the price moves by cost minus prediction."""
-        return state._replace(
-            dual=self._dual_correction(state, costs / self.problem.unit - ticket.costs),
-            spent=frozen(state.spent + costs),
-            held=frozen(state.held - ticket.hold),
-            predicted=frozen(state.predicted - ticket.costs),
-            opened=state.opened - (ticket.arm != NULL_ARM),
-        )
+    def _released(self, state: State, tickets: Ticket, costs: Array, target: Array, weight: Array) -> State:
+        """The decisions are no longer open: holds and predictions go, prices move by cost minus prediction."""
+        lanes = state.books.shape[0]
+        if lanes == 1 and self._plain is not None:
+            books = plain.Books(state.books, self.resources)
+            for row, spent in zip(self._plain.rows(tickets), costs.tolist(), strict=True):
+                self._plain.release(books, row, spent)
+            return state._replace(books=books.closed())
+        for part in folded(tickets.arm.shape[0], lanes):
+            one, cost = taken(tickets, part), costs[part]
+            state = state.booked(
+                dual=self._dual_correction(state, cost / self.problem.unit - one.costs),
+                opened=-1.0 * (one.arm != NULL_ARM),
+                spent=cost,
+                held=-one.hold,
+                predicted=-one.costs,
+            )._replace(stage=two_stage.returned(self, state.stage, one, target[part], weight[part]))
+        return state
 
     def _dual_step(self, state: State, costs: Array, rho: Array) -> DualState:
         """A decision at this cost, in max costs, against this pace."""
@@ -444,33 +376,30 @@ class SquareCBwK:
 
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
+        if self._plain is not None:
+            learnt = self._plain.learn(state, features, arm, rewards, costs)
+            if learnt is not None:
+                return learnt
         x = self._checked_features(features)
-        rows, lanes = x.shape[0], state.round.shape[0]
-        arms = self._checked_arms(arm, rows)
+        rows, lanes = x.shape[0], state.books.shape[0]
+        arms = self._checked_arms(arm, rows, x.shape[1])
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
         if rows % lanes:
             raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {rows}")
         for part in folded(rows, lanes):
-            ticket = self._ticket_now(state, x[part], arms[part])
+            predictions = self._predict(state.oracle, self.lifted(x[part]))
+            request = decision.Request(
+                predictions=predictions,
+                leverage=None,
+                rounds=state.round,
+                asked=None,
+                holds=self._holds(None, lanes, predictions.shape[1]),
+                uniforms=_NO_UNIFORMS,
+            )
+            ticket = self._ticket(x[part], self.quote(state), request, arms[part])
             state = self.settle(self.commit(state, ticket), ticket, reward[part], cost[part])
         return state
-
-    def _ticket_now(self, state: State, x: Array, arm: Integers) -> Ticket:
-        """The ticket of playing these arms now, one row per lane."""
-        predictions = self._oracle.predict(state.oracle, self.lifted(x))
-        if arm.shape[0] == 1 and self.rules.value_prices:
-            quote = plain.quote(self._plain, state, self.arms, self._oracle.dimension, self.gamma)
-            return self._plain_ticket(state, x[0], predictions[0], int(arm[0]), arm, quote.rho)
-        request = decision.Request(
-            predictions=predictions,
-            leverage=None,
-            rounds=state.round,
-            asked=None,
-            holds=self._holds(None, x.shape[0], predictions.shape[1]),
-            uniforms=_NO_UNIFORMS,
-        )
-        return self._ticket(x, self.quote(state), request, arm)
 
     def refresh_due(self, state: State) -> bool:
         """Whether `refresh` has something to do: stage one has ended and all its decisions are settled or cancelled."""
@@ -492,11 +421,10 @@ class SquareCBwK:
         if self._oracle.blocks > older._oracle.blocks:
             oracle = older._oracle.resize(oracle, self._oracle.blocks)
         if self.rules.value_prices:
-            position = state.dual.position * (self.problem.rho / older.problem.rho)
-            dual = DualState(frozen(np.minimum(position, PRICE_CEILING)), state.dual.energy)
+            dual = VALUED.rescale(state.dual, self.problem.rho / older.problem.rho)
         else:
             dual = ENTROPIC.restore(prices, stage.radius, two_stage.scale(stage))
-        return state._replace(oracle=oracle, dual=dual, stage=stage)
+        return state.booked(dual=dual)._replace(oracle=oracle, stage=stage)
 
     def _check_successor(self, older: SquareCBwK) -> None:
         for name in ("dimension", "resources", "model", "preset", "oracle", "link", "forgetting"):
@@ -561,27 +489,25 @@ class SquareCBwK:
             raise ValueError("holds must lie between 0 and the policy's max costs, for all requests or for each")
         return checked
 
-    def _checked_free(self, free: ArrayLike, lanes: int) -> Array:
-        """What the caller's ledger has left, (lanes, d), in its own number type."""
+    def _free(self, state: State, free: ArrayLike | None) -> Array:
+        """What is left to hold, (lanes, d): the caller's ledger in its own number type, or the policy's own account."""
+        if free is None:
+            return np.asarray(np.asarray(self.problem.budget) - state.spent - state.held)
         given = np.asarray(free)
         given = given[None] if given.ndim == 1 else given
-        if given.dtype.kind not in "iuf" or given.shape != (lanes, self.resources) or not np.isfinite(given).all():
-            raise ValueError(f"free must be finite numbers of shape ({self.resources},), got {given.dtype} {given.shape}")
+        shape = (state.books.shape[0], self.resources)
+        if given.dtype.kind not in "iuf" or given.shape != shape or not np.isfinite(given).all():
+            raise ValueError(f"free must be finite numbers of shape {shape[1:]}, got {given.dtype} of {given.shape}")
         return given
 
-    def _checked_arms(self, arm: ArrayLike, rows: int) -> Integers:
+    def _checked_arms(self, arm: ArrayLike, rows: int, candidates: int) -> Integers:
         arms = np.asarray(arm)
         if arms.shape != (rows,) or arms.dtype.kind not in "iu":
             raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
-        if rows and not (NULL_ARM <= arms.min() and arms.max() < max(self.arms, 1)):
-            raise ValueError(f"arm must lie in {NULL_ARM}..{self.arms - 1}, got {arms.min()}..{arms.max()}")
+        last = (candidates if self.model == "shared" else self.arms) - 1
+        if rows and not (NULL_ARM <= arms.min() and arms.max() <= last):
+            raise ValueError(f"arm must lie in {NULL_ARM}..{last}, got {arms.min()}..{arms.max()}")
         return arms.astype(np.int64, copy=False)
-
-
-def _take(ticket: Ticket, rows: slice) -> Ticket:
-    if rows.start == 0 and rows.stop == ticket.arm.shape[0]:
-        return ticket
-    return Ticket(*(None if part is None else part[rows] for part in ticket))
 
 
 def _per_lane(flags: NDArray[np.bool_], lanes: int) -> Integers:
@@ -593,17 +519,6 @@ def _checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
     if rows and not (u.min() >= 0.0 and u.max() < 1.0):
         raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
     return u
-
-
-def _checked_ticket(ticket: Ticket, lanes: int, resources: int) -> int:
-    if not isinstance(ticket, Ticket):
-        raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
-    rows = ticket.arm.shape[0]
-    if ticket.costs.shape != (rows, resources):
-        raise ValueError(f"the ticket must have {resources} costs a row, got shape {ticket.costs.shape}")
-    if rows % lanes:
-        raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
-    return rows
 
 
 def _positive_or_auto(name: str, value: float | str) -> None:

@@ -25,7 +25,8 @@ from cbwk_core.problem import NULL_ARM, Ticket
 from cbwk_core.static_optimum import static_optimum
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK, State
+    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.state import State
 
 MODES = ("auto", "off", "paper", "measured")
 # Confidence of the measured margin: it is meant to hold in 95 of 100 campaigns.
@@ -66,7 +67,9 @@ def check(policy: SquareCBwK) -> None:
     if mode in (False, "off", "auto"):
         return
     if policy.preset == "practical":
-        raise ValueError("two_stage sets the radius of the paper's dual; the practical preset has none: use auto or off")
+        raise ValueError(
+            "two_stage sets the radius of the paper's dual; the practical preset has none: use auto or off"
+        )
     if policy.arms < 1:
         raise ValueError("two_stage explores the policy's arms, got none")
     needed = (policy.arms + 2) * _theory_length(policy)
@@ -94,7 +97,7 @@ def length(policy: SquareCBwK) -> int:
 def _theory_length(policy: SquareCBwK) -> int:
     """T0 = (m·d)^⅓·√(T/K) (appendix, "Result in Linear CBwK")."""
     problem = policy.problem
-    return math.ceil((problem.dimension * problem.resources) ** (1 / 3) * math.sqrt(problem.horizon / problem.arms))
+    return math.ceil(math.cbrt(problem.dimension * problem.resources) * math.sqrt(problem.horizon / problem.arms))
 
 
 def first_stage(policy: SquareCBwK, lanes: int) -> Stage:
@@ -168,9 +171,9 @@ def override(
     weights: Array,
     best: Integers,
 ) -> None:
-    """In stage one, replace the probabilities in place: the arm whose turn it is (`paper`), or one at random; then null.
+    """In stage one, replace the probabilities in place: the arm whose turn it is, or one at random; then null.
 
-    The order of arms is fixed in Algorithm 2; elsewhere arms are drawn uniformly, which keeps propensities useful.
+    The order of arms is fixed in Algorithm 2 (`paper`); elsewhere arms are drawn uniformly, for the propensities.
     """
     t0, arms = length(policy), policy.arms
     if t0 == 0:
@@ -239,7 +242,7 @@ def refresh(policy: SquareCBwK, state: State) -> State:
     if not due(policy, state.stage, state.round):
         raise ValueError("refresh is for when refresh_due says so: stage one is not over")
     found = estimate(policy, state.stage, mode_of(policy))
-    blank = policy.init(state.round.shape[0])
+    blank = policy.init(state.books.shape[0])
     left = policy.problem.budgets - state.spent / policy.problem.unit - state.predicted
     stage = blank.stage._replace(
         running=np.ones_like(state.stage.running),
@@ -248,14 +251,14 @@ def refresh(policy: SquareCBwK, state: State) -> State:
         granted=frozen(np.maximum(left, 0.0)),
     )
     oracle = blank.oracle if policy.preset == "paper" else state.oracle
-    return state._replace(stage=stage, dual=blank.dual, oracle=oracle)
+    return state.booked(dual=blank.dual)._replace(stage=stage, oracle=oracle)
 
 
 def estimate(policy: SquareCBwK, stage: Stage, mode: str) -> Estimate:
     """ÔPT, M(T0) and Z from the outcomes and contexts of stage one."""
     oracle = policy.make_oracle(policy.arms)
-    batch = OnlineToBatch(oracle)
     samples, lanes = stage.arms.shape
+    batch = OnlineToBatch(oracle, iterates_max=max(samples, 1))
     rows = (stage.features.reshape(samples * lanes, -1), stage.targets.reshape(samples * lanes, -1))
     block, weight = stage.arms.reshape(-1), stage.weights.reshape(-1)
     fitted = batch.update(batch.init(lanes), policy.lifted(rows[0]), rows[1], block, weight)
@@ -280,14 +283,14 @@ def estimate(policy: SquareCBwK, stage: Stage, mode: str) -> Estimate:
 
 def _predictions(policy: SquareCBwK, oracle: Oracle[Any], state: Any, contexts: Array) -> Array:
     """f̂_0 and ĝ_0 of every arm in every context: (contexts, lanes, arms, 1 + d), each arm by its own data."""
-    parts = []
-    for x in contexts:  # (lanes, candidates, dimension)
-        if policy.model == "per_arm":
-            parts.append(oracle.predict(state, policy.lifted(x)))
-        else:
-            own = [oracle.predict(state, policy.lifted(x[:, [arm]]))[:, arm] for arm in range(policy.arms)]
-            parts.append(np.stack(own, axis=1))
-    return np.stack(parts)
+    count, lanes, candidates, _ = contexts.shape
+    x = policy.lifted(contexts.reshape(count * lanes, candidates, -1))
+    if policy.model == "per_arm":
+        predictions = oracle.predict(state, x)
+    else:
+        own = [oracle.predict(state, x[:, [arm]])[:, arm] for arm in range(policy.arms)]
+        predictions = np.stack(own, axis=1)
+    return predictions.reshape(count, lanes, policy.arms, 1 + policy.resources)
 
 
 def paper_margin(policy: SquareCBwK) -> float:

@@ -17,8 +17,8 @@ from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
 
 MODELS = ("shared", "per_arm")
-# Scores this close are ties and go to the lower index: which of two equal sums comes out larger in the last place
-# depends on the number of lanes, and with it on the kernel that multiplies the matrices.
+# Scores this close are ties and go to the lower index: which of two equal sums comes out larger in the last place may
+# depend on the kernel that multiplies the matrices, and that on the number of lanes.
 TIE = 1e-12
 
 
@@ -134,7 +134,7 @@ class LinearLearner:
         arm = np.where(real, column, NULL_ARM)
         mine = features if self.model == "per_arm" else features[rows, arm]
         predicted = predictions[rows, arm] * real[:, None]
-        ticket = Ticket(
+        ticket = Ticket.of(
             arm=arm,
             features=mine * real[:, None],
             reward=predicted[:, 0],

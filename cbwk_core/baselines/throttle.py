@@ -78,12 +78,16 @@ class Throttle(Generic[State]):
             arm=np.where(ahead, NULL_ARM, choice.arm),
             probability=np.where(ahead, 1.0, choice.probability),
             probabilities=probabilities,
-            ticket=ticket._replace(
+            ticket=Ticket.of(
                 arm=np.where(ahead, NULL_ARM, ticket.arm),
                 features=ticket.features * rest,
                 reward=ticket.reward * ~ahead,
                 costs=ticket.costs * rest,
+                rho=ticket.rho,
+                value=ticket.value,
+                round=ticket.round,
                 hold=ticket.hold * rest,
+                context=ticket.context,
             ),
         )
 

@@ -34,6 +34,10 @@ class GradientState(NamedTuple):
     theta: Array  # (lanes, m, blocks, targets)
     updates: Integers  # (lanes, blocks)
 
+    def with_theta(self, theta: Array) -> GradientState:
+        """The state with another θ."""
+        return self._replace(theta=frozen(theta))
+
 
 @dataclass(frozen=True)
 class Gradient:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg.blas import dger
 
 from cbwk_core.links import LINKS, Link
 from cbwk_core.oracle import (
@@ -36,12 +37,30 @@ SLOPE_FLOOR = 1e-3
 
 
 class NewtonState(NamedTuple):
-    """What the oracle has learnt."""
+    """What the oracle has learnt.
 
+    A⁻¹ and θ stand in one array because one product with φ then gives both A⁻¹φ and φᵀθ, and one rank-one step moves both.
+    """
+
+    solution: Array  # (lanes, blocks, m + targets, m): m rows of A⁻¹, then one row of θ per target
     gram: Array  # (lanes, blocks, m, m), A
-    inverse: Array  # (lanes, blocks, m, m), A⁻¹
-    theta: Array  # (lanes, m, blocks, targets)
     updates: Integers  # (lanes, blocks)
+
+    @property
+    def inverse(self) -> Array:
+        """A⁻¹, (lanes, blocks, m, m)."""
+        return self.solution[:, :, : self.solution.shape[3]]
+
+    @property
+    def theta(self) -> Array:
+        """θ, (lanes, m, blocks, targets)."""
+        return self.solution[:, :, self.solution.shape[3] :].transpose(0, 3, 1, 2)
+
+    def with_theta(self, theta: Array) -> NewtonState:
+        """The state with another θ."""
+        solution = self.solution.copy()
+        solution[:, :, solution.shape[3] :] = theta.transpose(0, 2, 3, 1)
+        return self._replace(solution=frozen(solution))
 
 
 @dataclass(frozen=True)
@@ -89,30 +108,35 @@ class Newton:
 
     def init(self, lanes: int = 1) -> NewtonState:
         """A = ridge · I and θ = 0 in every lane and block."""
-        shape = (lanes, self.blocks, self.dimension, self.dimension)
-        identity = np.broadcast_to(np.eye(self.dimension), shape)
-        return NewtonState(
-            gram=frozen(identity * self.ridge),
-            inverse=frozen(identity / self.ridge),
-            theta=frozen(np.zeros((lanes, self.dimension, self.blocks, self.targets))),
-            updates=frozen(np.zeros((lanes, self.blocks), dtype=np.int64)),
-        )
+        m = self.dimension
+        solution = np.zeros((lanes, self.blocks, m + self.targets, m))
+        solution[:, :, :m] = np.eye(m) / self.ridge
+        gram = np.zeros((lanes, self.blocks, m, m))
+        gram[:] = np.eye(m) * self.ridge
+        return NewtonState(frozen(solution), frozen(gram), frozen(np.zeros((lanes, self.blocks), dtype=np.int64)))
 
-    def predict(self, state: NewtonState, features: Array) -> Array:
+    def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
-        return self.sigma.mean(linear_scores(state.theta, checked_candidates(self, features, state.theta.shape[0])))
+        return self.trusting_predict(state, checked_candidates(self, features, state.solution.shape[0]))
 
-    def spread(self, state: NewtonState, features: Array) -> Array:
+    def trusting_predict(self, state: NewtonState, x: Array) -> Array:
+        """`predict` for features that were checked before."""
+        scores = linear_scores(state.theta, x)
+        return scores if self.link == "identity" else self.sigma.mean(scores)
+
+    def spread(self, state: NewtonState, features: ArrayLike) -> Array:
         """φᵀA⁻¹φ for every candidate: (n, k * blocks); times the variance of a residual, the variance of a prediction.
 
         With local curvature A = Σ σ'φφᵀ, so that φᵀA⁻¹φ alone is the variance of φᵀθ and σ'²φᵀA⁻¹φ that of σ(φᵀθ). The
         residual of a click has variance σ', so the leverage that gives σ'²φᵀA⁻¹φ when multiplied by it is σ'φᵀA⁻¹φ.
         """
-        x = checked_candidates(self, features, state.theta.shape[0])
+        return self.trusting_spread(state, checked_candidates(self, features, state.solution.shape[0]))
+
+    def trusting_spread(self, state: NewtonState, x: Array) -> Array:
+        """`spread` for features that were checked before."""
         leverage = leverages(state.inverse, x)
         if self.link == "logistic" and self.local_curvature:
-            slope = self.sigma.slope(linear_scores(state.theta, x)[..., 0])
-            leverage = leverage * slope
+            leverage = leverage * self.sigma.slope(linear_scores(state.theta, x)[..., 0])
         return leverage
 
     def update(
@@ -124,54 +148,81 @@ class Newton:
         weight: ArrayLike | None = None,
     ) -> NewtonState:
         """Fold the rows in order; see the module's formula."""
-        lanes = state.theta.shape[0]
-        x, y = checked_rows(self, lanes, features, targets)
-        index = checked_block(self, block, x.shape[0])
-        w = checked_weight(weight, x.shape[0])
-        new = NewtonState(*(part.copy() for part in state))
+        x, y = checked_rows(self, state.solution.shape[0], features, targets)
+        rows = x.shape[0]
+        return self.trusting_update(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
+
+    def trusting_update(
+        self, state: NewtonState, x: Array, y: Array, block: Integers | None, weight: Array
+    ) -> NewtonState:
+        """`update` for rows that were checked before."""
+        lanes = state.solution.shape[0]
+        new = NewtonState(state.solution.copy(), state.gram.copy(), state.updates.copy())
         if lanes > 1 and self.blocks == 1:
             for rows in folded(x.shape[0], lanes):
-                keep = np.where(w[rows] > 0, self.forgetting or 1.0, 1.0)[:, None, None]
-                parts = new.gram[:, 0], new.inverse[:, 0], new.theta[:, :, 0]
-                self._step(parts, x[rows] * w[rows, None], y[rows], keep)
-                new.updates[:, 0] += w[rows] > 0
-                for lane in np.flatnonzero((w[rows] > 0) & (new.updates[:, 0] % self._period == 0)):
-                    self._refactor(new, int(lane), 0)
+                self._update_lanes(new, x[rows], y[rows], weight[rows])
         else:
-            for row in np.flatnonzero(w):
-                lane, b = int(row) % lanes, index[row]
-                self._step((new.gram[lane, b], new.inverse[lane, b], new.theta[lane, :, b]), x[row], y[row], self.forgetting or 1.0)
-                new.updates[lane, b] += 1
-                if new.updates[lane, b] % self._period == 0:
-                    self._refactor(new, lane, b)
-        for part in new:
-            frozen(part)
+            for row in range(x.shape[0]):
+                if weight[row]:
+                    self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
+        _freeze(new)
         return new
 
-    def _step(self, parts: tuple[Array, Array, Array], x: Array, y: Array, keep: Array | float) -> None:
-        """One row in each lane, in place: A and A⁻¹ (..., m, m), θ (..., m, targets), x (..., m), y (..., targets).
-
-        A row of zeros changes nothing; `keep` is what old data keep of their weight.
-        """
-        gram, inverse, theta = parts
-        score = np.matmul(x[..., None, :], theta)[..., 0, :]
-        error = self.sigma.mean(score) - y
-        curvature = self._curvature(score)
-        scaled = x if curvature is None else x * np.sqrt(curvature)
+    def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> None:
+        """One row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
+        keep = None
         if self.forgetting is not None:
+            keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
+        self._step(new.solution[:, 0], new.gram[:, 0], x * weight[:, None], y, keep)
+        new.updates[:, 0] += weight > 0
+        for lane in np.flatnonzero((weight > 0) & (new.updates[:, 0] % self._period == 0)):
+            self._refactor(new, int(lane), 0)
+
+    def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> None:
+        """One row in one block of one lane, in place."""
+        self._step(new.solution[lane, block], new.gram[lane, block], x, y, self.forgetting)
+        new.updates[lane, block] += 1
+        if new.updates[lane, block] % self._period == 0:
+            self._refactor(new, lane, block)
+
+    def learnt_row(self, state: NewtonState, block: int, x: Array, y: Array) -> NewtonState:
+        """`trusting_update` of one row in the only lane: x (m,), y (targets,)."""
+        new = NewtonState(state.solution.copy(), state.gram.copy(), state.updates.copy())
+        self._update_row(new, 0, block, x, y)
+        _freeze(new)
+        return new
+
+    def _step(self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None) -> None:
+        """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., targets).
+
+        A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
+        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c.
+        """
+        m = x.shape[-1]
+        if keep is not None:
             gram *= keep
-            inverse /= keep
-        direction = np.matmul(inverse, scaled[..., None])[..., 0]
-        gain = direction / (1.0 + np.vecdot(scaled, direction))[..., None]  # the new A⁻¹ times `scaled`
-        inverse -= gain[..., None] * direction[..., None, :]
-        gram += scaled[..., None] * scaled[..., None, :]
-        if curvature is not None:
-            gain = gain / np.sqrt(curvature)
-        if self._least_slope != 1.0:
-            error = error / self._least_slope
-        theta -= gain[..., None] * error[..., None, :]
+            solution[..., :m, :] /= keep
+        alone = x.ndim == 1
+        images = solution.dot(x) if alone else np.matmul(solution, x[..., None])[..., 0]
+        direction, score = images[..., :m], images[..., m:]
+        curvature = self._curvature(score)
+        bend = 1.0 if curvature is None else curvature
+        growth = 1.0 + bend * (direction.dot(x) if alone else np.vecdot(direction, x)[:, None])
+        step = direction / growth
+        if self.link == "identity":
+            score -= y
+        else:
+            score[:] = (self.sigma.mean(score) - y) / self._least_slope
+            direction *= bend
+        if alone:
+            # On the transposes, which have the order of memory that BLAS updates in place; A is symmetric.
+            dger(1.0, x, x if curvature is None else x * curvature, 1, 1, gram.T, 1, 1, 1)
+            dger(-1.0, step, images, 1, 1, solution.T, 1, 1, 1)
+        else:
+            gram += (x * bend)[..., None] * x[..., None, :]
+            solution -= images[..., None] * step[..., None, :]
         if self.radius is not None:
-            project_onto_ball(theta, inverse, self.radius)
+            project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
 
     def _curvature(self, score: Array) -> Array | None:
         if self.link == "identity" or not self.local_curvature:
@@ -202,7 +253,7 @@ class Newton:
             diagonal = np.einsum("ii->i", gram)
             diagonal += self._given_back
         fresh = np.linalg.inv(gram)
-        state.inverse[lane, block] = (fresh + fresh.T) / 2.0
+        state.solution[lane, block, : self.dimension] = (fresh + fresh.T) / 2.0
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
         """2·(c·blocks·ridge·R² + (z²·M·ln(1 + T/(M·ridge)) + ln(1/δ))/c) with M = m·blocks, with probability 1 - δ.
@@ -234,13 +285,18 @@ class Newton:
         added = checked_growth(self, blocks)
         if not added:
             return state
-        more = replace(self, blocks=added).init(state.theta.shape[0])
+        more = replace(self, blocks=added).init(state.solution.shape[0])
         return NewtonState(
+            solution=frozen(np.concatenate([state.solution, more.solution], axis=1)),
             gram=frozen(np.concatenate([state.gram, more.gram], axis=1)),
-            inverse=frozen(np.concatenate([state.inverse, more.inverse], axis=1)),
-            theta=frozen(np.concatenate([state.theta, more.theta], axis=2)),
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
         )
+
+
+def _freeze(state: NewtonState) -> None:
+    state.solution.setflags(write=False)
+    state.gram.setflags(write=False)
+    state.updates.setflags(write=False)
 
 
 def linear_scores(theta: Array, x: Array) -> Array:

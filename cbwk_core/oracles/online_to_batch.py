@@ -101,7 +101,7 @@ class OnlineToBatch:
         if self.linear:
             updates = state.updates[:, None, :, None]
             mean = np.where(updates > 0, state.theta_sum / np.maximum(updates, 1), state.base.theta)
-            return self.base.predict(state.base._replace(theta=mean), x)
+            return self.base.predict(state.base.with_theta(mean), x)
         lane = np.arange(x.shape[0]) % lanes
         updates = state.updates[lane, :, None]
         first = self.base.predict(self.base.init(lanes), x)

@@ -206,7 +206,7 @@ class Notebook:
         real = column < self.arms
         arm = np.where(real, column, NULL_ARM)
         predicted = predictions[rows, arm] * real[:, None]
-        ticket = Ticket(
+        ticket = Ticket.of(
             arm=arm,
             features=x[rows, arm] * real[:, None],
             reward=predicted[:, 0],

@@ -159,13 +159,24 @@ def _drawn(environment: Environment, streams: Sequence[_Streams], start: int, ro
     if missing > 0:
         reported = np.stack([lane.missing.random(rounds) for lane in streams], axis=1) >= missing
     return _Chunk(
-        features=np.stack([draw.features for draw in draws], axis=1),
+        features=_in_step([draw.features for draw in draws]),
         mean_reward=_with_null([draw.mean_reward for draw in draws]),
         reward=_with_null([draw.reward for draw in draws]),
         costs=_with_null([draw.costs for draw in draws]),
         uniforms=np.stack([lane.uniforms.random(rounds) for lane in streams], axis=1),
         reported=reported,
     )
+
+
+def _in_step(lanes: Sequence[Array]) -> Array:
+    """Lanes of (rounds, ...) stacked to (rounds, lanes, ...), each round in one piece of memory.
+
+    np.stack would keep the order of its arguments, and that of a broadcast context is scattered.
+    """
+    stacked = np.empty((lanes[0].shape[0], len(lanes), *lanes[0].shape[1:]))
+    for lane, values in enumerate(lanes):
+        stacked[:, lane] = values
+    return stacked
 
 
 def _with_null(lanes: Sequence[Array]) -> Array:

@@ -100,7 +100,9 @@ def algorithm_1(x, uniforms, outcomes, budgets, horizon, *, z=None, first=0, rou
                 arm = a
                 break
         outcome = outcomes[t][arm] if arm < arms else [0.0] * (d + 1)
-        history.append(Round(arm if arm < arms else -1, probabilities, [p * s for p, s in zip(prices, scale, strict=True)]))
+        history.append(
+            Round(arm if arm < arms else -1, probabilities, [p * s for p, s in zip(prices, scale, strict=True)])
+        )
         spent = [used + cost for used, cost in zip(spent, outcome[1:], strict=True)]
         if any(used >= budget - 1.0 for used, budget in zip(spent, budgets, strict=True)):
             return history

@@ -61,7 +61,7 @@ def test_paper_preset_plays_the_arms_of_algorithm_1(seed, arms, dimension, budge
     budgets = [b / c for b, c in zip(budget, max_cost, strict=True)]
     expected = naive.algorithm_1(x, uniforms, outcomes, budgets, horizon)
     assert [arm for arm, _, _ in history] == [step.arm for step in expected]
-    assert len(set(arm for arm, _, _ in history)) == arms + 1
+    assert len({arm for arm, _, _ in history}) == arms + 1
     np.testing.assert_allclose([p for _, p, _ in history], [step.probabilities for step in expected], atol=1e-9)
     np.testing.assert_allclose([p for _, _, p in history], [step.prices for step in expected], rtol=1e-9, atol=1e-9)
 

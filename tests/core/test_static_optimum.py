@@ -72,6 +72,16 @@ def test_a_grid_of_policies_for_two_arms_comes_close_from_below():
     assert value == pytest.approx(max(feasible), abs=2 * (0.9 + 0.5) / 400)
 
 
+def test_the_papers_experiment_has_the_optimum_one_half():
+    """Arm 1 earns 1 for ½ of the first resource, the others ½ for no less: at rho = ¼ arm 1 is played half the time."""
+    root = 1 / np.sqrt(2)
+    rewards = [[1.0, 0.5, 0.5]]
+    costs = [[[0.5, root / 2, 0, 0], [1.0, root / 2, 0, 0], [0.5, root / 2, root, 0]]]
+    best = static_optimum(rewards, costs, rho=0.25)
+    assert best.value == pytest.approx(0.5, abs=1e-12)
+    assert best.probabilities[0] == pytest.approx([0.5, 0, 0], abs=1e-9)
+
+
 def test_budgets_that_do_not_bind_cost_nothing_and_leave_the_best_arm():
     best = static_optimum([[0.2, 0.7], [0.6, 0.1]], np.full((2, 2, 1), 0.5), rho=1.0)
     assert best.value == pytest.approx(0.65)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Thompson, Throttle
+from cbwk_core.baselines.linear import best_column
 from cbwk_core.baselines.thompson import standard_normals
-from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Problem
+from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Problem, Ticket
 from cbwk_core.simulation import Delays, LinearEnvironment, PaperEnvironment, run
 
 ARMS, DIMENSION, RESOURCES = 3, 4, 2
@@ -58,6 +59,17 @@ def played(policy, lanes=2, rounds=15, seed=0, of=None):
         state = policy.commit(state, choice.ticket)
         state = policy.settle(state, choice.ticket, *outcome(rng, of or problem(), choice.arm))
     return state
+
+
+def changed(ticket, **parts):
+    names = ("arm", "features", "reward", "costs", "rho", "value", "round", "hold")
+    return Ticket.of(**({name: getattr(ticket, name) for name in names} | parts))
+
+
+def null_ticket(ticket):
+    """The same rounds, with null instead."""
+    nothing = 0 * ticket.costs
+    return changed(ticket, arm=0 * ticket.arm + NULL_ARM, features=0 * ticket.features, costs=nothing, hold=nothing)
 
 
 def leaves(state):
@@ -152,10 +164,7 @@ def test_a_cancelled_decision_leaves_nothing_but_its_round(policy):
     state = played(policy)
     choice = policy.decide(state, *request(np.random.default_rng(5), policy, 2))
     cancelled = policy.cancel(policy.commit(state, choice.ticket), choice.ticket)
-    null = choice.ticket._replace(
-        arm=np.full(2, NULL_ARM), costs=np.zeros((2, RESOURCES)), hold=np.zeros((2, RESOURCES))
-    )
-    assert_same(cancelled, policy.commit(state, null), atol=1e-12)
+    assert_same(cancelled, policy.commit(state, null_ticket(choice.ticket)), atol=1e-12)
 
 
 @every_policy
@@ -241,6 +250,20 @@ def test_a_lane_without_money_says_so_while_the_other_plays_on(policy):
     assert choice.arm[1] == NULL_ARM
 
 
+@every_policy
+def test_what_is_reported_for_null_is_ignored(policy):
+    state = played(policy)
+    null = null_ticket(policy.decide(state, *request(np.random.default_rng(21), policy, 2)).ticket)
+    committed = policy.commit(state, null)
+    assert_same(policy.settle(committed, null, np.ones(2), np.ones((2, RESOURCES))), committed)
+
+
+def test_scores_that_differ_by_rounding_only_are_ties_and_go_to_the_lower_index():
+    third = np.array([[1 / 3, 1 - 2 / 3, 0.0], [0.0, 1 / 3, 1 - 2 / 3]])
+    assert third[0, 0] < third[0, 1]
+    assert best_column(third, np.ones((2, 3), dtype=bool)).tolist() == [0, 1]
+
+
 def test_predictions_are_ridge_regression():
     rng, of = np.random.default_rng(12), problem(budget=1e9)
     policy = EpsilonGreedy(problem=of, epsilon=1.0)
@@ -309,7 +332,7 @@ class TestLinUCB:
         choice = policy.decide(state, *request(np.random.default_rng(14), policy, 2))
         costs = np.full((2, RESOURCES), 0.3)
         moved = policy.settle(policy.commit(state, choice.ticket), choice.ticket, np.zeros(2), costs)
-        guessed = choice.ticket._replace(costs=np.full((2, RESOURCES), 0.9))
+        guessed = changed(choice.ticket, costs=np.full((2, RESOURCES), 0.9))
         same = policy.settle(policy.commit(state, guessed), guessed, np.zeros(2), costs)
         np.testing.assert_allclose(policy.prices(moved), policy.prices(same), atol=1e-12)
 
@@ -360,7 +383,7 @@ class TestThompson:
             moments[block] += reward * x
             features = np.tile(x, (lanes, 1)) if model == "per_arm" else np.tile(x, (lanes, 2, 1))
             ticket = policy.decide(state, features, np.full(lanes, 0.5)).ticket
-            ticket = ticket._replace(arm=np.full(lanes, arm), features=np.tile(x, (lanes, 1)))
+            ticket = changed(ticket, arm=np.full(lanes, arm), features=np.tile(x, (lanes, 1)))
             state = policy.settle(policy.commit(state, ticket), ticket, np.full(lanes, reward), np.zeros((lanes, 1)))
         inverse = np.linalg.inv(gram)
         theta = np.einsum("bij,bj->bi", inverse, moments)
@@ -390,6 +413,16 @@ class TestThrottle:
             spent += costs
             assert (spent <= np.array(of.budget) * (t + 1) / 200 + 2).all()
         assert (spent.max(axis=0) > 15).all()
+
+    def test_open_holds_count_as_spent(self):
+        of = problem(horizon=200, budget=20.0, max_cost=1.0)
+        policy = Throttle(policy=EpsilonGreedy(problem=of), problem=of)
+        rng, state, arms = np.random.default_rng(22), policy.init(1), []
+        for _ in range(10):
+            choice = policy.decide(state, *request(rng, policy, 1))
+            state = policy.commit(state, choice.ticket)
+            arms.append(int(choice.arm[0]))
+        assert [arm != NULL_ARM for arm in arms] == [True, True, *[False] * 7, True]  # 2 <= 1 + 0.1·10
 
     def test_it_leaves_the_policy_alone_while_the_pace_allows(self):
         of = problem(budget=1e6)

@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from cbwk_core import SquareCBwK
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Thompson, Throttle
 from cbwk_core.problem import BUDGET_EXHAUSTED, NULL_ARM, POLICY, Choice, Problem, Ticket
 from cbwk_core.simulation import Delays, LinearEnvironment, PaperEnvironment, run
@@ -46,7 +47,16 @@ class Recorder:
         self.seen.append((features.copy(), uniforms.copy(), arm))
         flat = np.full((rows, self.arms + 1), 1 / (self.arms + 1))
         zeros = np.zeros((rows, self.resources))
-        ticket = Ticket(arm, np.zeros((rows, 1)), flat[:, 0], zeros, zeros, flat[:, 0], np.full(rows, state), zeros)
+        ticket = Ticket.of(
+            arm=arm,
+            features=np.zeros((rows, 1)),
+            reward=zeros[:, 0],
+            costs=zeros,
+            rho=zeros,
+            value=zeros[:, 0],
+            round=np.full(rows, state),
+            hold=zeros,
+        )
         return Choice(arm, flat[:, 0], flat, (BUDGET_EXHAUSTED if over else POLICY,) * rows, ticket)
 
     def commit(self, state, ticket):
@@ -79,7 +89,9 @@ def policies():
         problem = problem_for(environment, 120)
         common = {"problem": problem, "model": environment.model}
         greedy = EpsilonGreedy(**common, epsilon=0.2)
-        for policy in (LinUCB(**common), greedy, Thompson(**common), Throttle(policy=greedy, problem=problem)):
+        sizes = {name: getattr(problem, name) for name in ("arms", "dimension", "resources", "horizon", "budget")}
+        square = SquareCBwK(**sizes, model=environment.model)
+        for policy in (square, LinUCB(**common), greedy, Thompson(**common), Throttle(policy=greedy, problem=problem)):
             yield pytest.param(
                 policy, environment, id=f"{type(policy).__name__}-{type(environment).__name__}-{environment.model}"
             )

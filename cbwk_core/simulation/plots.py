@@ -1,0 +1,124 @@
+"""Pictures: regret over a figure's axis, and regret over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from cbwk_core.oracle import Array, Integers
+from cbwk_core.simulation.grids import Figure, Row
+
+SIZE_INCHES = (8.0, 5.2)
+DOTS_PER_INCH = 150
+# The palette of Okabe & Ito, which people with colour blindness can tell apart.
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+CYCLE = (GREEN, BLUE, RED, ORANGE, PURPLE, SKY, BLACK, "#999999")
+# Regret below this is drawn at this on a logarithmic axis: a ten-thousandth part of the optimum or less.
+REGRET_MIN = 0.5
+
+
+class Curve(NamedTuple):
+    """One line of a figure."""
+
+    label: str
+    colour: str
+    rows: Sequence[Row]
+    ours: bool  # a solid line with its spread; otherwise dashed, the authors' own
+
+
+def draw_figure(path: Path, figure: Figure, curves: Sequence[Curve]) -> None:
+    """Regret over the figure's axis, logarithmic: an exponent is a slope, and curves of all sizes can be read."""
+    canvas, axes = _canvas(figure.title)
+    values = sorted({int(getattr(row, figure.axis)) for curve in curves for row in curve.rows})
+    for curve in curves:
+        _draw_curve(axes, figure, curve)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    _label_ends(axes, values)
+    axes.set_xlabel(figure.label)
+    runs = max(row.rounds for curve in curves for row in curve.rows if curve.ours)
+    axes.set_ylabel("regret T·OPT − Σ expected reward")
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    note = f"mean of {runs} runs, shaded ±1 standard deviation; dashed: the authors' published code"
+    _save(canvas, path, note)
+
+
+def _draw_curve(axes: Axes, figure: Figure, curve: Curve) -> None:
+    x = np.array([getattr(row, figure.axis) for row in curve.rows], dtype=np.float64)
+    mean = np.array([row.regret_mean for row in curve.rows])
+    spread = np.array([row.regret_std for row in curve.rows])
+    line = np.maximum(mean, REGRET_MIN)
+    if not curve.ours:
+        axes.plot(x, line, color=curve.colour, label=curve.label, linestyle="--", linewidth=1.3, alpha=0.9)
+        return
+    axes.plot(x, line, color=curve.colour, label=curve.label, marker="o", markersize=3.0, linewidth=1.6)
+    axes.fill_between(
+        x, np.maximum(mean - spread, REGRET_MIN), np.maximum(mean + spread, REGRET_MIN), color=curve.colour, alpha=0.18
+    )
+
+
+def _label_ends(axes: Axes, values: Sequence[int]) -> None:
+    """Plain numbers on both axes: a handful of the cells below, 1, 2, 5, 10, … on the left."""
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    chosen = sorted({values[round(i)] for i in np.geomspace(1, len(values), min(7, len(values))) - 1})
+    axes.set_xticks(chosen)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(plain)
+
+
+class Track(NamedTuple):
+    """One policy's regret over time."""
+
+    label: str
+    rounds: Integers  # (points,)
+    regret: Array  # (lanes, points)
+
+
+def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
+    """Cumulative regret over the rounds, mean and spread of the runs."""
+    canvas, axes = _canvas(title)
+    for track, colour in zip(tracks, CYCLE, strict=False):
+        mean, spread = track.regret.mean(axis=0), track.regret.std(axis=0)
+        axes.plot(track.rounds, mean, color=colour, label=track.label, linewidth=1.6)
+        axes.fill_between(track.rounds, mean - spread, mean + spread, color=colour, alpha=0.15)
+    axes.axhline(0.0, color=BLACK, linewidth=0.6)
+    axes.set_xlabel("round t")
+    axes.set_ylabel("regret t·OPT − Σ expected reward")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.grid(True, alpha=0.3)
+    axes.legend(fontsize=9, loc="upper left", frameon=False)
+    _save(canvas, path, f"mean of {tracks[0].regret.shape[0]} runs, shaded ±1 standard deviation; below 0: spending ahead of the even pace")
+
+
+def _canvas(title: str) -> tuple[Canvas, Axes]:
+    """A picture of its own: pyplot would keep a list of them and ask for a display."""
+    canvas = Canvas(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    return canvas, axes
+
+
+def _save(canvas: Canvas, path: Path, note: str) -> None:
+    canvas.supxlabel(note, fontsize=8, color="#555555", x=0.01, ha="left")
+    canvas.savefig(path, format="png", metadata={"Software": None})

@@ -1,0 +1,58 @@
+"""From a policy's name to a policy, for the commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cbwk_core.baselines import EpsilonGreedy, LinUCB, Policy, Thompson, Throttle
+from cbwk_core.presets import PRESETS
+from cbwk_core.problem import Problem
+from cbwk_core.squarecbwk import SquareCBwK
+
+# What spends at an even pace and otherwise does as the policy in front of the ending says.
+PACED = "-paced"
+POLICIES = (
+    "practical",
+    "paper",
+    "authors",
+    "linucb",
+    "egreedy",
+    "thompson",
+    "egreedy" + PACED,
+    "thompson" + PACED,
+)
+
+
+def build_policy(
+    name: str, problem: Problem, *, model: str = "shared", oracle: str = "newton", link: str = "identity"
+) -> Policy[Any]:
+    """The policy of that name; `oracle` and `link` are those of SquareCBwK, the baselines are linear.
+
+    >>> problem = Problem.of(arms=3, dimension=5, resources=4, horizon=100, budget=25)
+    >>> [type(build_policy(name, problem)).__name__ for name in ("practical", "linucb", "egreedy-paced")]
+    ['SquareCBwK', 'LinUCB', 'Throttle']
+    """
+    if name not in POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
+    if name in PRESETS:
+        return _squarecbwk(name, problem, model, oracle, link)
+    if name == "linucb":
+        return LinUCB(problem=problem, model=model)
+    blind = name.removesuffix(PACED)
+    policy: Policy[Any] = (EpsilonGreedy if blind == "egreedy" else Thompson)(problem=problem, model=model)
+    return Throttle(policy=policy, problem=problem) if name.endswith(PACED) else policy
+
+
+def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: str) -> Policy[Any]:
+    return SquareCBwK(
+        arms=problem.arms,
+        dimension=problem.dimension,
+        resources=problem.resources,
+        horizon=problem.horizon,
+        budget=problem.budget,
+        max_cost=problem.max_cost,
+        model=model,
+        preset=preset,
+        oracle=oracle,
+        link=link,
+    )
