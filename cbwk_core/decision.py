@@ -124,8 +124,7 @@ def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str
     playable = allowed[:, :-1].any(axis=1)
     some_asked = np.ones_like(ended) if asked is None else asked.any(axis=1)
     reason = np.where(ended, ENDED, np.where(some_asked, np.where(playable, POLICY, BUDGET_EXHAUSTED), ALL_EXCLUDED))
-    words: list[str] = list(reason)
-    return tuple(words)
+    return tuple(str(word) for word in np.asarray(reason).tolist())
 
 
 def _row(request: Request, row: int) -> Request:

@@ -273,10 +273,7 @@ class SquareCBwK:
         lanes = state.books.shape[0]
         rows = checked_ticket(ticket, lanes, self.resources)
         if lanes == 1 and self._plain is not None:
-            books = plain.Books(state.books, self.resources)
-            for row in self._plain.rows(ticket):
-                self._plain.commit(books, row)
-            return state._replace(books=books.closed())
+            return self._plain.commit(state, ticket)
         for part in folded(rows, lanes):
             one = taken(ticket, part)
             state = state.booked(
@@ -343,10 +340,7 @@ class SquareCBwK:
         """The decisions are no longer open: holds and predictions go, prices move by cost minus prediction."""
         lanes = state.books.shape[0]
         if lanes == 1 and self._plain is not None:
-            books = plain.Books(state.books, self.resources)
-            for row, spent in zip(self._plain.rows(tickets), costs.tolist(), strict=True):
-                self._plain.release(books, row, spent)
-            return state._replace(books=books.closed())
+            return self._plain.release(state, tickets, costs.tolist())
         for part in folded(tickets.arm.shape[0], lanes):
             one, cost = taken(tickets, part), costs[part]
             state = state.booked(

@@ -39,11 +39,12 @@ SLOPE_FLOOR = 1e-3
 class NewtonState(NamedTuple):
     """What the oracle has learnt.
 
-    A⁻¹ and θ stand in one array because one product with φ then gives both A⁻¹φ and φᵀθ, and one rank-one step moves both.
+    A⁻¹ and θ stand in one array: one product with φ gives both A⁻¹φ and φᵀθ, one rank-one step moves both. A is only
+    needed to factor it again, so its blocks stand apart and an update copies the one it changes.
     """
 
     solution: Array  # (lanes, blocks, m + targets, m): m rows of A⁻¹, then one row of θ per target
-    gram: Array  # (lanes, blocks, m, m), A
+    gram: tuple[Array, ...]  # A, one (lanes, m, m) for each block
     updates: Integers  # (lanes, blocks)
 
     @property
@@ -111,9 +112,9 @@ class Newton:
         m = self.dimension
         solution = np.zeros((lanes, self.blocks, m + self.targets, m))
         solution[:, :, :m] = np.eye(m) / self.ridge
-        gram = np.zeros((lanes, self.blocks, m, m))
-        gram[:] = np.eye(m) * self.ridge
-        return NewtonState(frozen(solution), frozen(gram), frozen(np.zeros((lanes, self.blocks), dtype=np.int64)))
+        gram = frozen(np.tile(np.eye(m) * self.ridge, (lanes, 1, 1)))
+        updates = frozen(np.zeros((lanes, self.blocks), dtype=np.int64))
+        return NewtonState(frozen(solution), (gram,) * self.blocks, updates)
 
     def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
@@ -157,7 +158,9 @@ class Newton:
     ) -> NewtonState:
         """`update` for rows that were checked before."""
         lanes = state.solution.shape[0]
-        new = NewtonState(state.solution.copy(), state.gram.copy(), state.updates.copy())
+        touched = {0} if block is None else set(block[weight > 0].tolist())
+        gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
+        new = NewtonState(state.solution.copy(), gram, state.updates.copy())
         if lanes > 1 and self.blocks == 1:
             for rows in folded(x.shape[0], lanes):
                 self._update_lanes(new, x[rows], y[rows], weight[rows])
@@ -165,7 +168,8 @@ class Newton:
             for row in range(x.shape[0]):
                 if weight[row]:
                     self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
-        _freeze(new)
+        for part in (new.solution, *new.gram, new.updates):
+            frozen(part)
         return new
 
     def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> None:
@@ -173,27 +177,47 @@ class Newton:
         keep = None
         if self.forgetting is not None:
             keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
-        self._step(new.solution[:, 0], new.gram[:, 0], x * weight[:, None], y, keep)
+        self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
         new.updates[:, 0] += weight > 0
         for lane in np.flatnonzero((weight > 0) & (new.updates[:, 0] % self._period == 0)):
             self._refactor(new, int(lane), 0)
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> None:
         """One row in one block of one lane, in place."""
-        self._step(new.solution[lane, block], new.gram[lane, block], x, y, self.forgetting)
+        self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
             self._refactor(new, lane, block)
 
-    def learnt_row(self, state: NewtonState, block: int, x: Array, y: Array) -> NewtonState:
-        """`trusting_update` of one row in the only lane: x (m,), y (targets,)."""
-        new = NewtonState(state.solution.copy(), state.gram.copy(), state.updates.copy())
-        self._update_row(new, 0, block, x, y)
-        _freeze(new)
+    def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array) -> NewtonState:
+        """`update` by one row of the only lane, for the identity link: `_step` without its options.
+
+        images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,).
+        """
+        if self.forgetting is not None or self.radius is not None:
+            y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
+            return self.trusting_update(state, x[None], y[None], np.array([block]), np.ones(1))
+        direction = images[: self.dimension]
+        scale = -1.0 / (1.0 + float(direction.dot(x)))
+        # Without leave to overwrite dger answers with a copy, in the order of memory of the transpose it was given.
+        gram = dger(1.0, x, x, 1, 1, state.gram[block][0].T).T[None]
+        if self.blocks == 1:
+            solution = dger(scale, direction, images, 1, 1, state.solution[0, 0].T).T[None, None]
+        else:
+            solution = state.solution.copy()
+            dger(scale, direction, images, 1, 1, solution[0, block].T, 1, 1, 1)
+        updates = state.updates.copy()
+        updates[0, block] += 1
+        new = NewtonState(solution, (*state.gram[:block], gram, *state.gram[block + 1 :]), updates)
+        if updates.item(block) % self._period == 0:
+            self._refactor(new, 0, block)
+        solution.setflags(write=False)
+        gram.setflags(write=False)
+        updates.setflags(write=False)
         return new
 
     def _step(self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None) -> None:
-        """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., targets).
+        """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
 
         A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
         κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c.
@@ -248,7 +272,7 @@ class Newton:
 
     def _refactor(self, state: NewtonState, lane: int, block: int) -> None:
         """Recompute A⁻¹ of a block in place; with forgetting, first give back the ridge that was forgotten."""
-        gram = state.gram[lane, block]
+        gram = state.gram[block][lane]
         if self.forgetting is not None:
             diagonal = np.einsum("ii->i", gram)
             diagonal += self._given_back
@@ -288,15 +312,9 @@ class Newton:
         more = replace(self, blocks=added).init(state.solution.shape[0])
         return NewtonState(
             solution=frozen(np.concatenate([state.solution, more.solution], axis=1)),
-            gram=frozen(np.concatenate([state.gram, more.gram], axis=1)),
+            gram=state.gram + more.gram,
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
         )
-
-
-def _freeze(state: NewtonState) -> None:
-    state.solution.setflags(write=False)
-    state.gram.setflags(write=False)
-    state.updates.setflags(write=False)
 
 
 def linear_scores(theta: Array, x: Array) -> Array:

@@ -187,7 +187,7 @@ def test_forgetting_keeps_the_inverse_bounded_where_there_are_no_data(keep):
     for _ in range(30):
         state = oracle.update(state, np.tile([[1.0, 0.0]], (100, 1)), np.ones((100, 1)))
         assert state.inverse[0, 0, 1, 1] <= 4.0 / 0.5
-        np.testing.assert_allclose(state.inverse[0, 0] @ state.gram[0, 0], np.eye(2), atol=1e-9)
+        np.testing.assert_allclose(state.inverse[0, 0] @ state.gram[0][0], np.eye(2), atol=1e-9)
 
 
 def test_a_bound_grows_with_the_number_of_blocks_and_the_radius():
