@@ -46,9 +46,11 @@ class Drawn(NamedTuple):
 def draw(policy: SquareCBwK, state: State, quote: Quote, request: Request, account: Array) -> Drawn:
     """Probabilities, arms and reasons; where money may run out inside a batch, what is free walks row by row."""
     rows = request.uniforms.shape[0]
-    if account.shape[0] == rows or (account >= rows * policy.problem.unit).all():
+    if account.shape[0] == rows or rows == 0 or _is_plenty(policy, account, rows):
         return draw_rows(policy, state, quote, request, affordable(policy, account, request.holds))
-    left, parts = account.copy(), []
+    # Whole numbers stay whole, unless holds are not: rounded down they would leave something of what they take.
+    whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
+    left, parts = account.astype(account.dtype if whole else np.float64), []
     for row in range(rows):
         one = _row(request, row)
         part = draw_rows(policy, state, quote, one, affordable(policy, left, one.holds))
@@ -60,6 +62,12 @@ def draw(policy: SquareCBwK, state: State, quote: Quote, request: Request, accou
         np.concatenate([part.arm for part in parts]),
         tuple(part.reason[0] for part in parts),
     )
+
+
+def _is_plenty(policy: SquareCBwK, account: Array, rows: int) -> bool:
+    """Whether no row of a batch can find less than it needs, whatever those before it take."""
+    needed = rows * policy.problem.unit
+    return bool((account > needed).all() if policy.rules.exits else (account >= needed).all())
 
 
 def affordable(policy: SquareCBwK, account: Array, holds: Array) -> Mask | None:
@@ -120,11 +128,11 @@ def is_blind(state: State) -> Mask:
 
 def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str, ...]:
     if allowed is None:
-        return (POLICY,) * ended.shape[0]
-    playable = allowed[:, :-1].any(axis=1)
-    some_asked = np.ones_like(ended) if asked is None else asked.any(axis=1)
+        return (POLICY,) * len(ended)
+    playable = np.asarray(allowed[:, :-1].any(axis=1))
+    some_asked = np.ones_like(ended) if asked is None else np.asarray(asked.any(axis=1))
     reason = np.where(ended, ENDED, np.where(some_asked, np.where(playable, POLICY, BUDGET_EXHAUSTED), ALL_EXCLUDED))
-    return tuple(str(word) for word in np.asarray(reason).tolist())
+    return tuple(reason.tolist())
 
 
 def _row(request: Request, row: int) -> Request:

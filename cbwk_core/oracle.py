@@ -78,7 +78,7 @@ def checked_rows(oracle: Oracle[Any], lanes: int, features: ArrayLike, targets: 
 
 def checked_candidates(oracle: Oracle[Any], features: ArrayLike, lanes: int = 1) -> Array:
     """Finite features of shape (n, k, dimension); plain rows (n, dimension) are taken as one candidate each."""
-    x = _numbers("features", features)
+    x = numbers("features", features)
     if x.ndim == 2:
         x = x[:, None, :]
     if x.ndim != 3 or x.shape[2] != oracle.dimension or (oracle.blocks > 1 and x.shape[1] != 1):
@@ -131,18 +131,36 @@ def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array
     >>> finite("rewards", [0.5, 1], (2,))
     array([0.5, 1. ])
     """
-    array = _numbers(name, values)
+    array = numbers(name, values)
     if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("n" if size is None else str(size) for size in shape)
         raise ValueError(f"{name} must have shape ({wanted}), got {array.shape}")
     return _without_nan(name, array)
 
 
-def _numbers(name: str, values: ArrayLike) -> Array:
+def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """One number for all, or as many as the shape has, as finite floats of that shape."""
+    array = numbers(name, values)
     try:
-        return np.asarray(values, dtype=np.float64)
+        return _without_nan(name, np.broadcast_to(array, shape))
+    except ValueError as error:
+        raise ValueError(f"{name} must be one finite number or have shape {shape}, got {values!r}") from error
+
+
+def numbers(name: str, values: ArrayLike) -> Array:
+    """`values` as floats of any shape; text is no number, even where numpy could read it as one."""
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be numbers, got {type(values).__name__} of {array.dtype}")
+    return array.astype(np.float64, copy=False)
+
+
+def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """`values` as an array of whatever they are, or a ValueError that names them where rows differ in length."""
+    try:
+        return np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers, got {type(values).__name__}") from error
+        raise ValueError(f"{name} must be an array, got {type(values).__name__} that is none") from error
 
 
 def _without_nan(name: str, array: Array) -> Array:

@@ -70,7 +70,7 @@ class Plain:
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
         """One request that needs no mask, or None."""
         x = self._features(state, features)
-        if x is None or type(uniforms) is not np.ndarray or uniforms.shape != (1,):
+        if x is None or type(uniforms) is not np.ndarray or uniforms.shape != (1,) or uniforms.dtype != FLOAT:
             return None
         uniform, books = float(uniforms[0]), state.books.tolist()[0]
         if not 0.0 <= uniform < 1.0 or books[0] >= self.horizon or (books[1] >= BLIND_COUNT and books[2] < BLIND_COUNT):
@@ -81,7 +81,7 @@ class Plain:
         images = self._images(state.oracle, lifted)
         directions, predictions = images[:, : self.dimension + 1], images[:, self.dimension + 1 :]
         leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
-        if len(leverage) > CANDIDATES_MAX or not isfinite(sum(leverage)):
+        if len(leverage) > CANDIDATES_MAX or not isfinite(sum(leverage)) or min(leverage) < 0.0:
             return None
         direction, gamma, noise = self._quote(books, state.residuals[0])
         weights = self._weights(predictions.dot(direction).tolist(), leverage, gamma, noise)
@@ -91,10 +91,12 @@ class Plain:
         return self._choice(books, x, predictions.tolist(), arm, weights)
 
     def _features(self, state: State, features: Any) -> Array | None:
-        """Features of one request, (candidates, dimension) or (1, dimension), if they have the right shape."""
+        """Features of one request, (candidates, dimension) or (1, dimension), if finite and of the right shape."""
         if not self.newton or type(features) is not np.ndarray or features.dtype != FLOAT or len(state.books) != 1:
             return None
         shape = features.shape
+        if not isfinite(np.vdot(features, features)):
+            return None
         if not self.shared:
             return features if shape == (1, self.dimension) else None
         if len(shape) != 3 or shape[0] != 1 or shape[2] != self.dimension or shape[1] < 1:
@@ -104,10 +106,11 @@ class Plain:
     def _is_affordable(self, books: list[float], free: Any) -> bool:
         """Whether a max cost of every resource is free."""
         if free is None:
-            return all([budget - books[spent] - books[held] >= unit for budget, unit, spent, held in self.accounts])
+            return all(budget - books[spent] - books[held] >= unit for budget, unit, spent, held in self.accounts)
         if type(free) is not np.ndarray or free.shape != (self.resources,) or free.dtype.kind not in "iuf":
             return False
-        return all(map(ge, free.tolist(), self.unit))
+        left = free.tolist()
+        return all(map(ge, left, self.unit)) and isfinite(sum(left))
 
     def _lifted(self, x: Array) -> Array:
         """Features with the constant: (candidates, m) for "shared", (m,) for "per_arm"."""
@@ -170,6 +173,8 @@ class Plain:
         arms, split = np.array([arm]), len(weights) + 1
         # One array and views of it: the call that makes an array costs more than what is in it.
         one = np.array([[weights[arm], *weights, reward, max(value, 0.0), books[0], *costs, *rho, *hold]])
+        for array in (arms, chosen, one):
+            array.setflags(write=False)
         ticket = Ticket(arms, chosen, one[:, split:])
         return Choice(arms, one[0, :1], one[:, 1:split], BECAUSE_OF_POLICY, ticket)
 
@@ -244,17 +249,41 @@ class Plain:
 
     def release(self, state: State, tickets: Ticket, costs: list[list[float]]) -> State:
         """n outcomes, or cancellations at no costs: holds and predictions go, prices move by (c - ĉ)/ρ."""
-        books, d = state.books[0].tolist(), self.resources
-        rows = zip(tickets.arm.tolist(), tickets.numbers.tolist(), costs, strict=True)
-        for _, numbers, cost in (row for row in rows if row[0] != NULL_ARM):
-            books[1] -= 1.0
-            for j, even in enumerate(self.rho):
-                guess = numbers[3 + j]
-                self._move(books, j, (cost[j] / self.unit[j] - guess) / even)
-                books[self.held + j] -= numbers[3 + 2 * d + j]
-                books[self.predicted + j] -= guess
-                books[self.spent + j] += cost[j]
+        books = state.books.tolist()[0]
+        for arm, numbers, cost in zip(tickets.arm.tolist(), tickets.numbers.tolist(), costs, strict=True):
+            if arm != NULL_ARM:
+                self._release(books, numbers, cost)
         return state._replace(books=_closed(books))
+
+    def _release(self, books: list[float], numbers: list[float], cost: list[float]) -> None:
+        d = self.resources
+        books[1] -= 1.0
+        for j, even in enumerate(self.rho):
+            guess = numbers[3 + j]
+            self._move(books, j, (cost[j] / self.unit[j] - guess) / even)
+            books[self.held + j] -= numbers[3 + 2 * d + j]
+            books[self.predicted + j] -= guess
+            books[self.spent + j] += cost[j]
+
+    def settle(self, state: State, ticket: Ticket, reward: float, cost: list[float], learn: bool) -> State:
+        """One outcome of a decision for a real arm: `release`, and the oracle learns it."""
+        books, numbers = state.books.tolist()[0], ticket.numbers.tolist()[0]
+        self._release(books, numbers, cost)
+        books[2] += 1.0
+        if not learn:
+            return state._replace(books=_closed(books))
+        books[3] += 1.0
+        target = [reward, *[each / unit for each, unit in zip(cost, self.unit, strict=True)]]
+        guesses = [numbers[0], *numbers[3 : 3 + self.resources]]
+        surprise = [each - guess for each, guess in zip(target, guesses, strict=True)]
+        residuals = dger(1.0, surprise, surprise, 1, 1, state.residuals[0].T).T[None]
+        residuals.setflags(write=False)
+        lifted = np.ones(self.dimension + 1)
+        lifted[:-1] = ticket.features[0]
+        block = 0 if self.shared else int(ticket.arm[0])
+        image = state.oracle.solution[0, block].dot(lifted)
+        image[self.dimension + 1 :] -= target
+        return State(_closed(books), self.oracle.learnt_row(state.oracle, block, lifted, image), residuals, state.stage)
 
     def _move(self, books: list[float], j: int, excess: float) -> None:
         moved = books[self.position + j] + PRICE_STEP * excess / sqrt(1.0 + books[self.energy + j])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, Integers, finite, frozen
+from cbwk_core.oracle import Array, Integers, broadcast, frozen
 
 # The null arm's index: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
 NULL_ARM = -1
@@ -89,13 +89,15 @@ class Ticket(NamedTuple):
         return self.numbers[:, 3 + 2 * self.resources :]
 
 
-def checked_ticket(ticket: Ticket, lanes: int, resources: int) -> int:
-    """How many rows the ticket has, if it fits a policy with that many resources and a state with that many lanes."""
+def checked_ticket(ticket: Ticket, lanes: int, resources: int, dimension: int) -> int:
+    """How many rows the ticket has, if it fits a policy of these sizes and a state with that many lanes."""
     if not isinstance(ticket, Ticket):
         raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
     rows = int(ticket.arm.shape[0])
     if ticket.numbers.shape != (rows, 3 + 3 * resources):
         raise ValueError(f"the ticket must be one for {resources} resources, got one for {ticket.resources}")
+    if ticket.features.shape != (rows, dimension):
+        raise ValueError(f"the ticket must have features of shape {(rows, dimension)}, got {ticket.features.shape}")
     if rows % lanes:
         raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
     return rows
@@ -145,12 +147,12 @@ class Problem:
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least[name]:
                 raise ValueError(f"{name} must be a whole number of at least {least[name]}, got {size!r}")
-        granted = _broadcast("budget", budget, (resources,))
-        hold = _broadcast("max_cost", max_cost, (max(arms, 1), resources))
+        granted = broadcast("budget", budget, (resources,))
+        hold = broadcast("max_cost", max_cost, (max(arms, 1), resources))
         if (granted <= 0).any():
             raise ValueError(f"budget must be positive, got {granted.min()}")
         if (hold < 0).any() or (hold.max(axis=0) <= 0).any():
-            raise ValueError("max_cost must not be negative, and each resource needs one above 0")
+            raise ValueError(f"max_cost must not be negative, each resource needs one above 0, got {hold.tolist()}")
         return cls(
             int(arms),
             int(dimension),
@@ -184,11 +186,3 @@ class Problem:
     def scale(self) -> Array:
         """B'_min / B'_j, (resources,): what makes all budgets equal to the least one."""
         return frozen(self.budgets.min() / self.budgets)
-
-
-def _broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
-    try:
-        array = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a number or have shape {shape}, got {values!r}") from error
-    return finite(name, array, shape)

@@ -228,6 +228,8 @@ def _difference(found: str, wanted: str) -> str:
 
 def _checked(data: bytes) -> tuple[int, memoryview]:
     """Where the header ends, and the bytes before the checksum, once they are known to be undamaged."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise NotASnapshotError(f"data must be the bytes of a snapshot, got {type(data).__name__}")
     least = _PREAMBLE.size + _CHECKSUM_BYTES
     if len(data) < least or data[: len(MAGIC)] != MAGIC:
         raise NotASnapshotError(f"a snapshot begins with {MAGIC!r} and has at least {least} bytes; this does not")

@@ -6,6 +6,7 @@ Everything here is pure: a policy is a frozen configuration, a state goes in and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cbwk_core import decision, plain, schedules, snapshot, two_stage
 from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
-from cbwk_core.oracle import Array, Integers, Oracle, finite, folded, frozen
+from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.presets import (
     NOISE_MIN,
@@ -29,7 +30,7 @@ from cbwk_core.presets import (
     residual_covariance,
 )
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket, checked_ticket, taken
-from cbwk_core.state import Quote, State, new_books
+from cbwk_core.state import Quote, State, layout, new_books
 
 MODELS = ("shared", "per_arm")
 ENTROPIC = EntropicDual()
@@ -76,17 +77,17 @@ class SquareCBwK:
         problem = self.problem
         object.__setattr__(self, "budget", problem.budget)
         object.__setattr__(self, "max_cost", problem.max_cost)
-        object.__setattr__(self, "retired", tuple(sorted(set(self.retired))))
+        for name in ("arms", "dimension", "resources", "horizon"):
+            object.__setattr__(self, name, getattr(problem, name))
+        object.__setattr__(self, "retired", _checked_retired(self.retired, self.arms))
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
         if self.model == "per_arm" and self.arms < 1:
             raise ValueError(f"a per_arm model needs at least 1 arm, got {self.arms}")
-        if self.preset not in PRESETS:
+        if self.preset not in tuple(PRESETS):
             raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
         for name in ("gamma", "z"):
-            _positive_or_auto(name, getattr(self, name))
-        if any(not 0 <= arm < self.arms for arm in self.retired):
-            raise ValueError(f"retired arms must lie in 0..{self.arms - 1}, got {self.retired}")
+            object.__setattr__(self, name, _positive_or_auto(name, getattr(self, name)))
         two_stage.check(self)
         _ = self._oracle
 
@@ -167,8 +168,8 @@ class SquareCBwK:
 
     def init(self, lanes: int = 1) -> State:
         """The state before the first round."""
-        if lanes < 1:
-            raise ValueError(f"lanes must be at least 1, got {lanes}")
+        if isinstance(lanes, bool) or not isinstance(lanes, int | np.integer) or lanes < 1:
+            raise ValueError(f"lanes must be a whole number of at least 1, got {lanes!r}")
         dual = (VALUED if self.rules.value_prices else ENTROPIC).init(lanes, self.resources)
         return State(
             books=new_books(lanes, self.resources, dual),
@@ -179,6 +180,7 @@ class SquareCBwK:
 
     def quote(self, state: State) -> Quote:
         """Prices, pace and learning rate of the next decision."""
+        self._lanes(state)
         if self.rules.value_prices:
             return self._quote_in_value(state)
         stage = state.stage
@@ -217,12 +219,13 @@ class SquareCBwK:
         free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
         """
+        lanes = self._lanes(state)
         if exclude is None and holds is None and self._plain is not None:
             choice = self._plain.decide(state, features, uniforms, free)
             if choice is not None:
                 return choice
         x = self._checked_features(features)
-        rows, lanes = x.shape[0], state.books.shape[0]
+        rows = x.shape[0]
         if lanes not in (1, rows):
             raise ValueError(f"a state of {lanes} lanes decides {lanes} requests at once, got {rows}")
         lifted = self.lifted(x)
@@ -256,13 +259,16 @@ class SquareCBwK:
         costs = predicted[:, 1:]
         if self.rules.value_prices:
             costs = np.maximum(costs, 0.0)
+        rewards = request.predictions[:, :, 0]
+        if request.asked is not None:
+            rewards = rewards * request.asked
         return Ticket.of(
             arm=arm,
             features=frozen(chosen),
             reward=predicted[:, 0],
             costs=costs,
             rho=quote.rho,
-            value=np.maximum(request.predictions[:, :, 0].max(axis=1), 0.0),
+            value=np.maximum(rewards.max(axis=1), 0.0),
             round=request.rounds,
             hold=hold,
             context=two_stage.context(self, request.rounds, x),
@@ -270,8 +276,8 @@ class SquareCBwK:
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""
-        lanes = state.books.shape[0]
-        rows = checked_ticket(ticket, lanes, self.resources)
+        lanes = self._lanes(state)
+        rows = checked_ticket(ticket, lanes, self.resources, self.dimension)
         if lanes == 1 and self._plain is not None:
             return self._plain.commit(state, ticket)
         for part in folded(rows, lanes):
@@ -293,14 +299,14 @@ class SquareCBwK:
 
         rewards (n,), costs (n, d) in the caller's units; a null decision has none (0).
         """
-        lanes = state.books.shape[0]
-        rows = checked_ticket(tickets, lanes, self.resources)
+        lanes = self._lanes(state)
+        rows = checked_ticket(tickets, lanes, self.resources, self.dimension)
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
         real = tickets.arm != NULL_ARM
-        weight = (real & np.asarray(learn, dtype=bool)).astype(np.float64)
-        if weight.shape != (rows,):
-            raise ValueError(f"learn must be a boolean or one per row ({rows}), got shape {np.shape(learn)}")
+        weight = (real & _checked_learn(learn, rows)).astype(np.float64)
+        if rows == lanes == 1 and real[0] and self._plain is not None and self._plain.newton:
+            return self._plain.settle(state, tickets, float(reward[0]), cost[0].tolist(), bool(weight[0]))
         target = self._targets(reward, cost)
         block = np.maximum(tickets.arm, 0) if self._oracle.blocks > 1 else None
         oracle = self._update(state.oracle, self.lifted(tickets.features), target, block, weight)
@@ -315,7 +321,7 @@ class SquareCBwK:
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
-        rows = checked_ticket(tickets, state.books.shape[0], self.resources)
+        rows = checked_ticket(tickets, self._lanes(state), self.resources, self.dimension)
         nothing = np.zeros((rows, self.resources))
         return self._released(state, tickets, nothing, np.zeros((rows, 1 + self.resources)), np.zeros(rows))
 
@@ -328,8 +334,8 @@ class SquareCBwK:
 
     def correct(self, state: State, tickets: Ticket, costs: ArrayLike) -> State:
         """Signed costs (n, d) on top of what was settled or cancelled: prices move, oracles do not learn."""
-        lanes = state.books.shape[0]
-        rows = checked_ticket(tickets, lanes, self.resources)
+        lanes = self._lanes(state)
+        rows = checked_ticket(tickets, lanes, self.resources, self.dimension)
         cost = finite("costs", costs, (rows, self.resources))
         for part in folded(rows, lanes):
             dual = self._dual_correction(state, cost[part] / self.problem.unit)
@@ -370,12 +376,13 @@ class SquareCBwK:
 
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
+        lanes = self._lanes(state)
         if self._plain is not None:
             learnt = self._plain.learn(state, features, arm, rewards, costs)
             if learnt is not None:
                 return learnt
         x = self._checked_features(features)
-        rows, lanes = x.shape[0], state.books.shape[0]
+        rows = x.shape[0]
         arms = self._checked_arms(arm, rows, x.shape[1])
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
@@ -387,7 +394,7 @@ class SquareCBwK:
                 predictions=predictions,
                 leverage=None,
                 rounds=state.round,
-                asked=None,
+                asked=self._asked(None, lanes, predictions.shape[1]),
                 holds=self._holds(None, lanes, predictions.shape[1]),
                 uniforms=_NO_UNIFORMS,
             )
@@ -397,10 +404,12 @@ class SquareCBwK:
 
     def refresh_due(self, state: State) -> bool:
         """Whether `refresh` has something to do: stage one has ended and all its decisions are settled or cancelled."""
+        self._lanes(state)
         return two_stage.due(self, state.stage, state.round)
 
     def refresh(self, state: State) -> State:
         """End stage one: estimate OPT, set the radius, start Algorithm 1 on what is left."""
+        self._lanes(state)
         return two_stage.refresh(self, state)
 
     def adopt(self, older: SquareCBwK, state: State) -> State:
@@ -421,6 +430,8 @@ class SquareCBwK:
         return state.booked(dual=dual)._replace(oracle=oracle, stage=stage)
 
     def _check_successor(self, older: SquareCBwK) -> None:
+        if not isinstance(older, SquareCBwK):
+            raise ValueError(f"older must be a SquareCBwK, got {type(older).__name__}")
         for name in ("dimension", "resources", "model", "preset", "oracle", "link", "forgetting"):
             if getattr(self, name) != getattr(older, name):
                 raise ValueError(f"{name} cannot change, was {getattr(older, name)!r}, got {getattr(self, name)!r}")
@@ -433,12 +444,25 @@ class SquareCBwK:
 
     def encode(self, state: State) -> bytes:
         """The state as versioned, checksummed bytes; only this very configuration decodes them."""
+        self._lanes(state)
         return snapshot.encode(state, fingerprint=repr(self))
 
     def decode(self, data: bytes) -> State:
         """The state of `encode`; a ValueError if the bytes are damaged or belong to another policy."""
         state: State = snapshot.decode(data, self.init(), fingerprint=repr(self))
         return state
+
+    def _lanes(self, state: State) -> int:
+        """How many lanes the state has, if it is one for as many resources."""
+        if not isinstance(state, State):
+            raise ValueError(f"state must be a State of this policy, got {type(state).__name__}")
+        if state.books.shape[1] != self._columns:
+            raise ValueError(f"state must be one for {self.resources} resources, got one for {state.resources}")
+        return len(state.books)
+
+    @cached_property
+    def _columns(self) -> int:
+        return int(layout(self.resources)["predicted"].stop)
 
     def _checked_features(self, features: ArrayLike) -> Array:
         """(n, candidates, dimension) for "shared", (n, 1, dimension) for "per_arm"."""
@@ -463,7 +487,7 @@ class SquareCBwK:
         kept = self._kept if candidates == self.arms else None
         if exclude is None:
             return None if kept is None else np.broadcast_to(kept, (rows, candidates))
-        excluded = np.asarray(exclude)
+        excluded = as_array("exclude", exclude)
         if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
             raise ValueError(
                 f"exclude must be booleans of shape ({rows}, {candidates}), got {excluded.dtype} of {excluded.shape}"
@@ -476,18 +500,21 @@ class SquareCBwK:
             if candidates == self.arms:
                 return self.problem.hold[None]
             return np.broadcast_to(self.problem.unit, (1, candidates, self.resources))
-        given = np.asarray(holds, dtype=np.float64)
+        given = numbers("holds", holds)
         given = given[None] if given.ndim == 2 else given
         checked = finite("holds", given, (None, candidates, self.resources))
         if checked.shape[0] not in (1, rows) or (checked < 0).any() or (checked > self.problem.unit).any():
-            raise ValueError("holds must lie between 0 and the policy's max costs, for all requests or for each")
+            raise ValueError(
+                f"holds must lie between 0 and the policy's max costs, for all requests or for each of {rows}, "
+                f"got {checked.min(initial=np.inf)}..{checked.max(initial=-np.inf)} for {checked.shape[0]}"
+            )
         return checked
 
     def _free(self, state: State, free: ArrayLike | None) -> Array:
         """What is left to hold, (lanes, d): the caller's ledger in its own number type, or the policy's own account."""
         if free is None:
             return np.asarray(np.asarray(self.problem.budget) - state.spent - state.held)
-        given = np.asarray(free)
+        given = as_array("free", free)
         given = given[None] if given.ndim == 1 else given
         shape = (state.books.shape[0], self.resources)
         if given.dtype.kind not in "iuf" or given.shape != shape or not np.isfinite(given).all():
@@ -495,7 +522,7 @@ class SquareCBwK:
         return given
 
     def _checked_arms(self, arm: ArrayLike, rows: int, candidates: int) -> Integers:
-        arms = np.asarray(arm)
+        arms = as_array("arm", arm)
         if arms.shape != (rows,) or arms.dtype.kind not in "iu":
             raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
         last = (candidates if self.model == "shared" else self.arms) - 1
@@ -515,8 +542,26 @@ def _checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
     return u
 
 
-def _positive_or_auto(name: str, value: float | str) -> None:
-    if value == "auto":
-        return
+def _checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
+    teaches = as_array("learn", learn)
+    if teaches.dtype != np.bool_ or teaches.shape not in ((), (rows,)):
+        raise ValueError(f"learn must be a boolean or one per row ({rows}), got {teaches.dtype} of {teaches.shape}")
+    return teaches
+
+
+def _checked_retired(retired: object, arms: int) -> tuple[int, ...]:
+    """The retired arms in order, each once."""
+    if not isinstance(retired, Iterable):
+        raise ValueError(f"retired must be arms, got {retired!r}")
+    found = list(retired)
+    if any(isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < arms for arm in found):
+        raise ValueError(f"retired must be arms in 0..{arms - 1}, got {found}")
+    return tuple(sorted({int(arm) for arm in found}))
+
+
+def _positive_or_auto(name: str, value: float | str) -> float | str:
+    if isinstance(value, str) and value == "auto":
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f'{name} must be "auto" or a positive number, got {value!r}')
+    return float(value)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-from cbwk_core.oracle import Array, finite
+from cbwk_core.oracle import Array, broadcast, finite
 
 # Up to here the whole program is solved at once; beyond, first on so many contexts spread over all, for prices.
 CONTEXTS_AT_ONCE = 1000
@@ -86,7 +86,7 @@ def _checked(
     c = finite("costs", costs, (*r.shape, None))
     if min(c.shape) < 1:
         raise ValueError(f"costs must have at least one context, arm and resource, got shape {c.shape}")
-    pace = finite("rho", np.broadcast_to(np.asarray(rho, dtype=np.float64), (c.shape[2],)), (c.shape[2],))
+    pace = broadcast("rho", rho, (c.shape[2],))
     if (pace < 0).any():
         raise ValueError(f"rho must not be negative, got {pace.min()}")
     if weights is None:

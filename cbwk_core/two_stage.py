@@ -72,6 +72,7 @@ def check(policy: SquareCBwK) -> None:
         )
     if policy.arms < 1:
         raise ValueError("two_stage explores the policy's arms, got none")
+    policy.make_oracle(policy.arms)  # an oracle that was given must serve stage one, too
     needed = (policy.arms + 2) * _theory_length(policy)
     if policy.problem.budgets.min() <= needed:
         raise ValueError(
@@ -104,7 +105,7 @@ def first_stage(policy: SquareCBwK, lanes: int) -> Stage:
     """The stage before the first round."""
     problem = policy.problem
     d = problem.resources
-    return Stage(
+    stage = Stage(
         running=np.full(lanes, length(policy) == 0),
         radius=frozen(np.full(lanes, _widest(policy) if policy.z == "auto" else float(policy.z))),
         start=np.zeros(lanes, dtype=np.int64),
@@ -117,6 +118,14 @@ def first_stage(policy: SquareCBwK, lanes: int) -> Stage:
         weights=np.zeros((0, lanes)),
         contexts=np.zeros((0, lanes, 1 if policy.model == "per_arm" else problem.arms, problem.dimension)),
     )
+    return _closed(stage)
+
+
+def _closed(stage: Stage) -> Stage:
+    """The same stage, its arrays read-only."""
+    for part in stage:
+        part.setflags(write=False)
+    return stage
 
 
 def _widest(policy: SquareCBwK) -> float:
@@ -179,7 +188,10 @@ def override(
     if t0 == 0:
         return
     running = np.broadcast_to(stage.running, rounds.shape)
-    for row in np.flatnonzero(~running & (rounds < (arms + 1) * t0)):
+    concerned = np.flatnonzero(~running & (rounds < (arms + 1) * t0))
+    if concerned.size and weights.shape[1] != arms + 1:
+        raise ValueError(f"features must be of the {arms} arms during stage one, got {weights.shape[1] - 1} candidates")
+    for row in concerned:
         open_ = np.ones(arms, dtype=bool) if allowed is None else allowed[row, :-1]
         turn = rounds[row] // t0
         weights[row] = 0.0
@@ -197,7 +209,7 @@ def context(policy: SquareCBwK, rounds: Integers, x: Array) -> Array | None:
     t0 = length(policy)
     if t0 == 0 or not ((rounds >= policy.arms * t0) & (rounds < (policy.arms + 1) * t0)).any():
         return None
-    return x
+    return frozen(x.copy())
 
 
 def committed(policy: SquareCBwK, stage: Stage, ticket: Ticket) -> Stage:
@@ -206,10 +218,10 @@ def committed(policy: SquareCBwK, stage: Stage, ticket: Ticket) -> Stage:
     if t0 == 0 or stage.running.all() or ticket.round[0] >= (policy.arms + 1) * t0:
         return stage
     if ticket.round[0] < policy.arms * t0:
-        return stage._replace(issued=stage.issued + (ticket.arm != NULL_ARM))
+        return _closed(stage._replace(issued=stage.issued + (ticket.arm != NULL_ARM)))
     if ticket.context is None:
         raise ValueError("a ticket of the rounds that collect contexts must carry its context")
-    return stage._replace(contexts=np.concatenate([stage.contexts, ticket.context[None]]))
+    return _closed(stage._replace(contexts=np.concatenate([stage.contexts, ticket.context[None]])))
 
 
 def returned(policy: SquareCBwK, stage: Stage, ticket: Ticket, targets: Array, weight: Array) -> Stage:
@@ -217,12 +229,14 @@ def returned(policy: SquareCBwK, stage: Stage, ticket: Ticket, targets: Array, w
     t0 = length(policy)
     if t0 == 0 or stage.running.all() or ticket.round[0] >= policy.arms * t0:
         return stage
-    return stage._replace(
-        returned=stage.returned + (ticket.arm != NULL_ARM),
-        features=np.concatenate([stage.features, ticket.features[None]]),
-        arms=np.concatenate([stage.arms, np.maximum(ticket.arm, 0)[None]]),
-        targets=np.concatenate([stage.targets, targets[None]]),
-        weights=np.concatenate([stage.weights, weight[None]]),
+    return _closed(
+        stage._replace(
+            returned=stage.returned + (ticket.arm != NULL_ARM),
+            features=np.concatenate([stage.features, ticket.features[None]]),
+            arms=np.concatenate([stage.arms, np.maximum(ticket.arm, 0)[None]]),
+            targets=np.concatenate([stage.targets, targets[None]]),
+            weights=np.concatenate([stage.weights, weight[None]]),
+        )
     )
 
 
@@ -251,7 +265,7 @@ def refresh(policy: SquareCBwK, state: State) -> State:
         granted=frozen(np.maximum(left, 0.0)),
     )
     oracle = blank.oracle if policy.preset == "paper" else state.oracle
-    return state.booked(dual=blank.dual)._replace(stage=stage, oracle=oracle)
+    return state.booked(dual=blank.dual)._replace(stage=_closed(stage), oracle=oracle)
 
 
 def estimate(policy: SquareCBwK, stage: Stage, mode: str) -> Estimate:
@@ -315,7 +329,9 @@ def measured_margin(policy: SquareCBwK, oracle: Oracle[Any], stage: Stage, predi
     for i in range(samples):
         online[i] = oracle.predict(state, x[i][:, None])[lane, stage.arms[i]]
         state = oracle.update(state, x[i], stage.targets[i], stage.arms[i], stage.weights[i])
-    final = np.stack([oracle.predict(state, x[i][:, None])[lane, stage.arms[i]] for i in range(samples)])
+    final = np.empty_like(online)
+    for i in range(samples):
+        final[i] = oracle.predict(state, x[i][:, None])[lane, stage.arms[i]]
     excess = ((online - stage.targets) ** 2 - (final - stage.targets) ** 2).sum(axis=2) * stage.weights
     total = np.zeros(lanes)
     for arm in range(policy.arms):

@@ -23,10 +23,12 @@ def build_oracle(
 
     `dimension` counts the constant feature where the preset appends one. An Oracle is taken as it is, if it fits.
     """
-    if link not in LINKS:
+    if link not in tuple(LINKS):
         raise ValueError(f"link must be one of {sorted(LINKS)}, got {link!r}")
     if not isinstance(kind, str):
         return _fitting(kind, dimension, targets, blocks)
+    if forgetting is not None and (isinstance(forgetting, bool) or not isinstance(forgetting, int | float)):
+        raise ValueError(f"forgetting must be a number or None, got {forgetting!r}")
     if forgetting is not None and kind != "newton":
         raise ValueError(f"forgetting is an option of the newton oracle, got oracle {kind!r}")
     if link != "identity" and kind not in ("newton", "gradient"):

@@ -158,7 +158,7 @@ class Newton:
     ) -> NewtonState:
         """`update` for rows that were checked before."""
         lanes = state.solution.shape[0]
-        touched = {0} if block is None else set(block[weight > 0].tolist())
+        touched = {0} if block is None or self.blocks == 1 else set(block[weight > 0].tolist())
         gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
         new = NewtonState(state.solution.copy(), gram, state.updates.copy())
         if lanes > 1 and self.blocks == 1:

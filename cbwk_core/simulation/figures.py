@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from cbwk_core.simulation import plots, scaling
 from cbwk_core.simulation.grids import Cell, Figure, Row, cells, curve, write_rows
 from cbwk_core.simulation.measurement import RUNS_MAX, Measured, SpeedUp, Task, measure_all, speed_up
 
-WORKERS = 2
 # Small enough that ten runs one after another take seconds.
 SPEED_UP_CELL = Cell("1c_T_m5", m=5, K=3, d=4, T=1000, B=250.0)
 
@@ -76,16 +76,17 @@ def reproduce(
     out: Path,
     console: Console,
     progress_console: Console,
-    workers: int = WORKERS,
+    workers: int | None = None,
 ) -> Reproduction:
     """Measure every cell of the figures in `grid`, write pictures and tables to `out`, print what they say.
 
     grid: rows of the authors' code, which give the cells and the curves to compare with; all of them are `reference()`.
+    workers: processes, by default one per core.
     """
     if not 1 <= runs <= RUNS_MAX:
         raise ValueError(f"runs must lie in 1..{RUNS_MAX}, got {runs}")
     out.mkdir(parents=True, exist_ok=True)
-    measured = _measured(_tasks(figures, grid, runs), workers, progress_console)
+    measured = _measured(_tasks(figures, grid, runs), workers or os.cpu_count() or 1, progress_console)
     sample = Task(SPEED_UP_CELL, "practical", "practical", "newton", runs)
     result = Reproduction(measured, speed_up(sample))
     write_rows(out / "results.csv", result.rows)

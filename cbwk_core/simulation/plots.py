@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from cbwk_core.oracle import Array, Integers
 from cbwk_core.simulation.grids import Figure, Row
@@ -28,8 +28,8 @@ BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#CC79A7",
 )
 CYCLE = (GREEN, BLUE, RED, ORANGE, PURPLE, SKY, BLACK, "#999999")
-# Regret below this is drawn at this on a logarithmic axis: a ten-thousandth part of the optimum or less.
-REGRET_MIN = 0.5
+REGRET_TICKS = (-100, -20, 0, 20, 50, 100, 200, 300, 500, 1000, 1500, 2000, 3000, 5000)
+TICKS_MAX = 10
 
 
 class Curve(NamedTuple):
@@ -42,46 +42,50 @@ class Curve(NamedTuple):
 
 
 def draw_figure(path: Path, figure: Figure, curves: Sequence[Curve]) -> None:
-    """Regret over the figure's axis, logarithmic: an exponent is a slope, and curves of all sizes can be read."""
+    """Regret over the figure's axis; the other axis is in roots, so that tens and thousands can both be read."""
     canvas, axes = _canvas(figure.title)
-    values = sorted({int(getattr(row, figure.axis)) for curve in curves for row in curve.rows})
+    axes.set_yscale("function", functions=(_signed_root, _signed_square))
     for curve in curves:
         _draw_curve(axes, figure, curve)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    _label_ends(axes, values)
+    _label_axes(axes, sorted({int(getattr(row, figure.axis)) for curve in curves for row in curve.rows}))
     axes.set_xlabel(figure.label)
-    runs = max(row.rounds for curve in curves for row in curve.rows if curve.ours)
-    axes.set_ylabel("regret T·OPT − Σ expected reward")
+    axes.set_ylabel("regret T·OPT − Σ expected reward (root scale)")
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    runs = max(row.rounds for curve in curves for row in curve.rows if curve.ours)
     note = f"mean of {runs} runs, shaded ±1 standard deviation; dashed: the authors' published code"
     _save(canvas, path, note)
+
+
+def _signed_root(regret: Array) -> Array:
+    return np.asarray(np.sign(regret) * np.sqrt(np.abs(regret)))
+
+
+def _signed_square(root: Array) -> Array:
+    return np.asarray(np.sign(root) * np.square(root))
 
 
 def _draw_curve(axes: Axes, figure: Figure, curve: Curve) -> None:
     x = np.array([getattr(row, figure.axis) for row in curve.rows], dtype=np.float64)
     mean = np.array([row.regret_mean for row in curve.rows])
-    spread = np.array([row.regret_std for row in curve.rows])
-    line = np.maximum(mean, REGRET_MIN)
     if not curve.ours:
-        axes.plot(x, line, color=curve.colour, label=curve.label, linestyle="--", linewidth=1.3, alpha=0.9)
+        axes.plot(x, mean, color=curve.colour, label=curve.label, linestyle="--", linewidth=1.3)
         return
-    axes.plot(x, line, color=curve.colour, label=curve.label, marker="o", markersize=3.0, linewidth=1.6)
-    axes.fill_between(
-        x, np.maximum(mean - spread, REGRET_MIN), np.maximum(mean + spread, REGRET_MIN), color=curve.colour, alpha=0.18
-    )
+    spread = np.array([row.regret_std for row in curve.rows])
+    axes.plot(x, mean, color=curve.colour, label=curve.label, marker="o", markersize=3.0, linewidth=1.6)
+    axes.fill_between(x, mean - spread, mean + spread, color=curve.colour, alpha=0.18, linewidth=0.0)
 
 
-def _label_ends(axes: Axes, values: Sequence[int]) -> None:
-    """Plain numbers on both axes: a handful of the cells below, 1, 2, 5, 10, … on the left."""
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
-    chosen = sorted({values[round(i)] for i in np.geomspace(1, len(values), min(7, len(values))) - 1})
-    axes.set_xticks(chosen)
-    axes.xaxis.set_minor_locator(NullLocator())
+def _label_axes(axes: Axes, cells: Sequence[int]) -> None:
+    """Plain numbers: some of the cells below, round figures on the left."""
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+    every = -(-len(cells) // TICKS_MAX)
+    axes.set_xticks(cells[::-1][::every])  # the last cell always
     axes.xaxis.set_major_formatter(plain)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    low = min(low, 0.0)
+    axes.set_yticks([tick for tick in REGRET_TICKS if low <= tick <= high])
+    axes.set_ylim(low, high)
     axes.yaxis.set_major_formatter(plain)
 
 
@@ -106,7 +110,8 @@ def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.grid(True, alpha=0.3)
     axes.legend(fontsize=9, loc="upper left", frameon=False)
-    _save(canvas, path, f"mean of {tracks[0].regret.shape[0]} runs, shaded ±1 standard deviation; below 0: spending ahead of the even pace")
+    runs = tracks[0].regret.shape[0]
+    _save(canvas, path, f"mean of {runs} runs, shaded ±1 standard deviation; below 0: spending ahead of the even pace")
 
 
 def _canvas(title: str) -> tuple[Canvas, Axes]:

@@ -212,3 +212,11 @@ def test_a_bound_grows_with_the_number_of_blocks_and_the_radius():
 def test_a_configuration_that_makes_no_sense_is_refused(options, named):
     with pytest.raises(ValueError, match=named):
         Newton(**{"dimension": 2, "targets": 1, **options})
+
+
+def test_rows_without_weight_in_every_lane_change_nothing():
+    oracle = Newton(dimension=3, targets=2)
+    state = oracle.init(lanes=4)
+    after = oracle.update(state, np.ones((4, 3)), np.ones((4, 2)), np.zeros(4, dtype=np.int64), np.zeros(4))
+    np.testing.assert_array_equal(after.solution, state.solution)
+    np.testing.assert_array_equal(after.gram[0], state.gram[0])

@@ -1,0 +1,75 @@
+"""What the `practical` preset must show, in a short version; `cbwk reproduce` is the long one."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from cbwk_core import Problem
+from cbwk_core.simulation.delays import Delays
+from cbwk_core.simulation.environments import BumpEnvironment, LinearEnvironment, PaperEnvironment
+from cbwk_core.simulation.policies import build_policy
+from cbwk_core.simulation.runner import run
+
+
+def authors_newton(m, arms, horizon):
+    """Mean regret of the authors' published code in one cell of their figures."""
+    with (files("cbwk_core.simulation") / "paper_reference.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            if (int(row["m"]), int(row["K"]), int(row["T"]), row["algorithm"]) == (m, arms, horizon, "newton"):
+                return float(row["regret_mean"])
+    raise AssertionError("no such cell")
+
+
+def losses(name, environment, horizon, budget, seeds, **options):
+    """Regret as a share of T·OPT in every run, after checking that nothing was overspent."""
+    problem = Problem.of(
+        arms=environment.arms,
+        dimension=environment.dimension,
+        resources=environment.resources,
+        horizon=horizon,
+        budget=budget,
+    )
+    delays = options.pop("delays", None)
+    policy = build_policy(name, problem, model=environment.model, **options)
+    runs = run(policy, environment, horizon=horizon, budget=budget, seeds=range(seeds), delays=delays)
+    assert runs.overspend.max() == 0.0
+    best = horizon * environment.optimum(np.full(environment.resources, budget / horizon))
+    return (best - runs.reward) / best
+
+
+@pytest.mark.parametrize(
+    ("m", "arms", "horizon", "share"),
+    [(10, 3, 2000, 0.25), (5, 3, 1000, 0.25), (52, 3, 2000, 0.25), (52, 10, 2000, 0.25), (52, 51, 2000, 0.4)],
+)
+def test_practical_regret_is_a_small_share_of_the_authors(m, arms, horizon, share):
+    environment = PaperEnvironment(m=m, arms=arms)
+    regret = losses("practical", environment, horizon, horizon / 4, seeds=10).mean() * horizon / 2
+    assert regret <= share * authors_newton(m, arms, horizon)
+
+
+def test_practical_beats_what_a_user_would_pick_instead_on_random_contexts():
+    environment = LinearEnvironment(arms=5, dimension=8, resources=3)
+    loss = {
+        name: losses(name, environment, 2000, 300.0, seeds=6).mean()
+        for name in ("practical", "linucb", "thompson-paced", "egreedy-paced")
+    }
+    assert loss["practical"] < 0.06
+    assert loss["practical"] < 0.5 * min(loss["linucb"], loss["thompson-paced"], loss["egreedy-paced"])
+
+
+def test_practical_copes_with_delays_and_missing_outcomes():
+    environment = LinearEnvironment(arms=5, dimension=8, resources=3)
+    delays = Delays(rounds=100, varying=True, missing=0.3)
+    assert losses("practical", environment, 2000, 300.0, seeds=6, delays=delays).mean() < 0.15
+
+
+def test_aggregation_beats_the_linear_oracle_where_rewards_are_smooth_but_not_linear():
+    environment = BumpEnvironment(arms=4, dimension=2, resources=2, seed=5)
+    linear = losses("practical", environment, 2000, 400.0, seeds=6)
+    aggregate = losses("practical", environment, 2000, 400.0, seeds=6, oracle="aggregate")
+    error = np.sqrt((linear.var(ddof=1) + aggregate.var(ddof=1)) / 6)
+    assert aggregate.mean() < linear.mean() - 2 * error

@@ -1,0 +1,367 @@
+"""The plain-float path of one lane against the general path: same arms, same numbers, same states."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbwk_core import NULL_ARM, Choice, SquareCBwK
+from cbwk_core.oracles import Newton
+from cbwk_core.plain import CANDIDATES_MAX
+from cbwk_core.presets import BLIND_COUNT
+from cbwk_core.problem import Ticket, taken
+
+CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+@st.composite
+def policies(draw, horizon=300):
+    """Practical policies on the newton oracle, with unequal budgets and max costs, and what may be set besides."""
+    arms, dimension, resources = draw(st.integers(1, 12)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    model, option = draw(st.sampled_from(["shared", "per_arm"])), draw(st.sampled_from(["", "", "gamma", "forgetting"]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    max_cost = rng.uniform(0.2, 3.0, (arms, resources))
+    share = draw(st.sampled_from([0.05, 0.3, 1.0]))
+    return SquareCBwK(
+        arms=arms,
+        dimension=dimension,
+        resources=resources,
+        horizon=horizon,
+        budget=horizon * share * rng.uniform(0.5, 1.0, resources) * max_cost.max(axis=0),
+        max_cost=max_cost,
+        model=model,
+        **{"gamma": {"gamma": 7.5}, "forgetting": {"forgetting": 0.9}}.get(option, {}),
+    )
+
+
+def features_of(policy, rng, rows=1):
+    shape = (rows, policy.arms, policy.dimension) if policy.model == "shared" else (rows, policy.dimension)
+    return rng.uniform(-0.3, 1.0, shape)
+
+
+def outcome_of(policy, rng, rows=1):
+    """Rewards and costs that also leave their nominal ranges."""
+    costs = rng.uniform(-0.1, 1.2, (rows, policy.resources)) * policy.problem.unit
+    return rng.uniform(-0.2, 1.2, rows), costs
+
+
+def assert_same_choice(one, other):
+    """Row 0 of both is the same decision."""
+    assert one.arm[0] == other.arm[0]
+    assert one.reason[0] == other.reason[0]
+    assert one.ticket.arm[0] == other.ticket.arm[0]
+    np.testing.assert_allclose(one.probability[0], other.probability[0], **CLOSE)
+    np.testing.assert_allclose(one.probabilities[0], other.probabilities[0], **CLOSE)
+    np.testing.assert_allclose(one.ticket.numbers[0], other.ticket.numbers[0], **CLOSE)
+    np.testing.assert_array_equal(one.ticket.features[0], other.ticket.features[0])
+
+
+def assert_same_state(one, other):
+    """Lane 0 of both knows the same."""
+    np.testing.assert_allclose(one.books[0], other.books[0], **CLOSE)
+    np.testing.assert_allclose(one.residuals[0], other.residuals[0], **CLOSE)
+    np.testing.assert_allclose(one.oracle.solution[0], other.oracle.solution[0], **CLOSE)
+    for mine, others in zip(one.oracle.gram, other.oracle.gram, strict=True):
+        np.testing.assert_allclose(mine[0], others[0], **CLOSE)
+    np.testing.assert_array_equal(one.oracle.updates[0], other.oracle.updates[0])
+
+
+def in_two_lanes(*arrays):
+    return [np.concatenate([array, array]) for array in arrays]
+
+
+@dataclass
+class Twins:
+    """One lane, which goes the plain way, and two equal lanes, which go the general way, through the same play."""
+
+    policy: SquareCBwK
+    rng: np.random.Generator
+    one: object = None
+    two: object = None
+    open: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.one, self.two = self.policy.init(), self.policy.init(lanes=2)
+
+    def decide(self):
+        x, uniform = features_of(self.policy, self.rng), self.rng.random(1)
+        plain = self.policy.decide(self.one, x, uniform)
+        general = self.policy.decide(self.two, *in_two_lanes(x, uniform))
+        assert_same_choice(plain, general)
+        self.one, self.two = self.policy.commit(self.one, plain.ticket), self.policy.commit(self.two, general.ticket)
+        self.open.append((plain.ticket, general.ticket))
+
+    def settle(self):
+        tickets, learn = self.open.pop(self.rng.integers(len(self.open))), bool(self.rng.random() < 0.8)
+        outcome = outcome_of(self.policy, self.rng)
+        self.one = self.policy.settle(self.one, tickets[0], *outcome, learn=learn)
+        self.two = self.policy.settle(self.two, tickets[1], *in_two_lanes(*outcome), learn=learn)
+
+    def cancel(self):
+        tickets = self.open.pop(self.rng.integers(len(self.open)))
+        self.one, self.two = self.policy.cancel(self.one, tickets[0]), self.policy.cancel(self.two, tickets[1])
+
+    def learn(self):
+        x, arm = features_of(self.policy, self.rng), self.rng.integers(-1, self.policy.arms, 1)
+        outcome = outcome_of(self.policy, self.rng)
+        self.one = self.policy.learn(self.one, x, arm, *outcome)
+        self.two = self.policy.learn(self.two, *in_two_lanes(x, arm, *outcome))
+
+    def play(self, steps):
+        """Any order, settled late or not at all."""
+        for _ in range(steps):
+            moves = [self.decide, self.learn, *([self.settle, self.settle, self.cancel] if self.open else [])]
+            moves[self.rng.integers(len(moves))]()
+
+
+@settings(max_examples=60)
+@given(policies(), st.integers(0, 2**32 - 1))
+def test_one_lane_and_two_equal_lanes_stay_equal_through_any_play(policy, seed):
+    twins = Twins(policy, np.random.default_rng(seed))
+    twins.play(40)
+    assert_same_state(twins.one, twins.two)
+
+
+@settings(max_examples=60)
+@given(policies(), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_decision_alone_is_the_first_decision_of_two(policy, seed, with_free):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(25)
+    free = rng.integers(0, 40, policy.resources) if with_free else None
+    for _ in range(10):
+        x, uniforms = features_of(policy, rng, 2), rng.random(2)
+        alone = policy.decide(twins.one, x[:1], uniforms[:1], free=free)
+        assert_same_choice(alone, policy.decide(twins.one, x, uniforms, free=free))
+
+
+@settings(max_examples=60)
+@given(policies(), st.integers(0, 2**32 - 1))
+def test_learning_one_outcome_equals_commit_then_settle_of_its_ticket(policy, seed):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(15)
+    state = twins.one
+    for _ in range(5):
+        x = features_of(policy, rng)
+        choice, outcome = policy.decide(state, x, rng.random(1)), outcome_of(policy, rng)
+        learnt = policy.learn(state, x, choice.arm, *outcome)
+        settled = policy.settle(policy.commit(state, choice.ticket), choice.ticket, *outcome)
+        assert_same_state(learnt, settled)
+        state = learnt
+
+
+@settings(max_examples=40)
+@given(policies(), st.integers(0, 2**32 - 1))
+def test_tickets_settled_or_cancelled_alone_equal_those_handed_in_together(policy, seed):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(10)
+    choice = policy.decide(twins.one, features_of(policy, rng, 4), rng.random(4))
+    rewards, costs = outcome_of(policy, rng, 4)
+    committed = policy.commit(twins.one, choice.ticket)
+    joined = policy.settle(committed, choice.ticket, rewards, costs)
+    void = policy.cancel(committed, choice.ticket)
+    alone, alone_void = twins.one, committed
+    for row in range(4):
+        alone = policy.commit(alone, taken(choice.ticket, slice(row, row + 1)))
+    assert_same_state(alone, committed)
+    for row in range(4):
+        part = slice(row, row + 1)
+        alone = policy.settle(alone, taken(choice.ticket, part), rewards[part], costs[part])
+        alone_void = policy.cancel(alone_void, taken(choice.ticket, part))
+    assert_same_state(alone, joined)
+    assert_same_state(alone_void, void)
+
+
+def test_a_projected_newton_oracle_goes_the_plain_way_to_the_same_state():
+    oracle = Newton(dimension=4, targets=3, blocks=2, radius=0.5)
+    policy = SquareCBwK(
+        arms=2, dimension=3, resources=2, horizon=300, budget=[100, 80], oracle=oracle, model="per_arm", max_cost=2.0
+    )
+    twins = Twins(policy, np.random.default_rng(7))
+    twins.play(60)
+    assert policy._plain.newton
+    assert np.linalg.norm(twins.one.oracle.theta[0], axis=0).max() > 0.49
+    assert_same_state(twins.one, twins.two)
+
+
+BASE = {"arms": 3, "dimension": 2, "resources": 2, "horizon": 1000, "budget": [300.0, 500.0], "max_cost": [1.0, 2.0]}
+X, U = np.random.default_rng(3).random((1, 3, 2)), np.array([0.4])
+OUTCOME = np.array([0.7]), np.array([[0.5, 1.1]])
+FIRST = np.array([1])
+
+
+def base(**other):
+    return SquareCBwK(**{**BASE, **other})
+
+
+def at_the_horizon(policy):
+    state = policy.init()
+    for _ in range(policy.horizon):
+        state = policy.commit(state, policy.decide(state, X, U).ticket)
+    return state
+
+
+def blind(policy):
+    """A state with BLIND_COUNT decisions open and one less settled."""
+    state = policy.init()
+    for count in range(2 * BLIND_COUNT - 1):
+        ticket = policy.decide(state, X, np.zeros(1)).ticket
+        state = policy.commit(state, ticket)
+        if count < BLIND_COUNT - 1:
+            state = policy.settle(state, ticket, *OUTCOME)
+    return state
+
+
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+@pytest.mark.parametrize("free", [None, np.array([1.0, 2.0]), np.array([1, 2]), np.array([1, 2], dtype=np.uint16)])
+def test_the_ordinary_request_is_answered_in_plain_floats(model, free):
+    policy = base(model=model)
+    x = X if model == "shared" else X[:, 0]
+    assert isinstance(policy._plain.decide(policy.init(), x, U, free), Choice)
+    assert policy._plain.learn(policy.init(), x, FIRST, *OUTCOME) is not None
+
+
+def test_any_number_of_candidates_up_to_the_limit_is_answered_in_plain_floats():
+    policy, rng = base(), np.random.default_rng(1)
+    for candidates in (1, 2, CANDIDATES_MAX):
+        x = rng.random((1, candidates, 2))
+        choice = policy._plain.decide(policy.init(), x, U, None)
+        assert choice.probabilities.shape == (1, candidates + 1)
+        assert_same_choice(choice, policy.decide(policy.init(), *in_two_lanes(x, U)))
+
+
+PASSED_ON = {
+    "a list of features": (base(), {"features": X.tolist()}),
+    "single precision": (base(), {"features": X.astype(np.float32)}),
+    "a list of uniforms": (base(), {"uniforms": [0.4]}),
+    "free as a list": (base(), {"free": [5.0, 5.0]}),
+    "more candidates than a loop is good for": (base(), {"features": np.ones((1, CANDIDATES_MAX + 1, 2))}),
+    "two requests": (base(), {"features": np.concatenate([X, X]), "uniforms": np.array([0.4, 0.5])}),
+    "too little free": (base(), {"free": np.array([0.9, 5.0])}),
+    "too little in the account": (base(budget=[0.9, 5.0]), {}),
+    "retired arms": (base(retired=(1,)), {}),
+    "a logistic reward": (base(link="logistic"), {}),
+    "an oracle without a plain form": (base(oracle="gradient"), {}),
+    "the horizon reached": (base(horizon=2), {"state": at_the_horizon}),
+    "a blind throttle": (base(), {"state": blind}),
+}
+
+
+@pytest.mark.parametrize(("policy", "changed"), PASSED_ON.values(), ids=PASSED_ON)
+def test_what_is_not_ordinary_is_passed_on_and_answered_the_general_way(policy, changed):
+    asked = {"features": X, "uniforms": U, "free": None, **changed}
+    state = asked.pop("state", SquareCBwK.init)(policy)
+    assert policy._plain.decide(state, **asked) is None
+    choice = policy.decide(state, **asked)
+    np.testing.assert_allclose(choice.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+
+
+REFUSED = {
+    "features that are not numbers": ({"features": np.full((1, 3, 2), np.nan)}, "features"),
+    "infinite features": ({"features": np.full((1, 3, 2), -np.inf)}, "features"),
+    "features of another dimension": ({"features": np.ones((1, 3, 3))}, "features"),
+    "no candidates": ({"features": np.ones((1, 0, 2))}, "features"),
+    "a uniform of one": ({"uniforms": np.array([1.0])}, "uniforms"),
+    "a uniform that is no number": ({"uniforms": np.array([np.nan])}, "uniforms"),
+    "a uniform in letters": ({"uniforms": np.array(["0.5"])}, "uniforms"),
+    "infinite money": ({"free": np.array([np.inf, 5.0])}, "free"),
+    "money that is no number": ({"free": np.array([np.nan, 5.0])}, "free"),
+    "money of other resources": ({"free": np.array([5.0])}, "free"),
+}
+
+
+@pytest.mark.parametrize(("changed", "name"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_passed_on_and_refused_the_general_way(changed, name):
+    policy, asked = base(), {"features": X, "uniforms": U, "free": None, **changed}
+    assert policy._plain.decide(policy.init(), **asked) is None
+    with pytest.raises(ValueError, match=name):
+        policy.decide(policy.init(), **asked)
+
+
+NOT_LEARNT_PLAINLY = {
+    "lists": (base(), {"rewards": [0.7]}),
+    "a list of costs": (base(), {"costs": [[0.5, 1.1]]}),
+    "a list of arms": (base(), {"arm": [1]}),
+    "a null decision": (base(), {"arm": np.array([NULL_ARM])}),
+    "two rows": (
+        base(),
+        {
+            "features": np.concatenate([X, X]),
+            "arm": np.array([0, 1]),
+            "rewards": np.ones(2),
+            "costs": np.ones((2, 2)),
+        },
+    ),
+    "retired arms": (base(retired=(0,)), {}),
+    "a logistic reward": (base(link="logistic"), {}),
+}
+
+
+@pytest.mark.parametrize(("policy", "changed"), NOT_LEARNT_PLAINLY.values(), ids=NOT_LEARNT_PLAINLY)
+def test_an_outcome_that_is_not_ordinary_is_learnt_the_general_way(policy, changed):
+    told = {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
+    assert policy._plain.learn(policy.init(), **told) is None
+    assert policy.learn(policy.init(), **told).round[0] == len(told["rewards"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"features": X * np.nan}, "features"),
+        ({"rewards": np.array([np.nan])}, "rewards"),
+        ({"costs": np.array([[np.inf, 1.0]])}, "costs"),
+        ({"costs": np.array([[1.0]])}, "costs"),
+        ({"arm": np.array([3])}, "arm"),
+        ({"arm": np.array([-2])}, "arm"),
+    ],
+)
+def test_an_outcome_that_is_wrong_is_refused_the_general_way(changed, name):
+    policy, told = base(), {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
+    assert policy._plain.learn(policy.init(), **told) is None
+    with pytest.raises(ValueError, match=name):
+        policy.learn(policy.init(), **told)
+
+
+def test_two_lanes_and_the_presets_of_the_paper_have_no_plain_way():
+    policy = base()
+    assert policy._plain.decide(policy.init(lanes=2), X, U, None) is None
+    assert policy._plain.learn(policy.init(lanes=2), X, FIRST, *OUTCOME) is None
+    assert base(preset="paper")._plain is None
+    assert base(preset="authors")._plain is None
+
+
+def test_a_single_settlement_takes_the_plain_way_only_for_a_real_arm(monkeypatch):
+    policy = base()
+    calls = []
+    plain_settle = type(policy._plain).settle
+    monkeypatch.setattr(type(policy._plain), "settle", lambda *args: calls.append(1) or plain_settle(*args))
+    choice = policy.decide(policy.init(), X, np.zeros(1))
+    committed = policy.commit(policy.init(), choice.ticket)
+    policy.settle(committed, choice.ticket, *OUTCOME)
+    assert calls == [1]
+    nothing = policy.decide(policy.init(), X, U, free=np.zeros(2)).ticket
+    settled = policy.settle(policy.commit(policy.init(), nothing), nothing, *OUTCOME)
+    assert calls == [1]
+    assert settled.settled[0] == settled.learnt[0] == settled.spent.sum() == 0.0
+
+
+def test_leverage_that_rounding_made_negative_is_taken_for_zero():
+    policy = base()
+    state = policy.init()
+    solution = state.oracle.solution.copy()
+    solution[0, 0, :3] = -1e-17 * np.eye(3)
+    state = state._replace(oracle=state.oracle._replace(solution=solution))
+    assert policy._plain.decide(state, X, U, None) is None
+    np.testing.assert_allclose(policy.decide(state, X, U).probabilities.sum(), 1.0)
+
+
+def test_what_a_choice_hands_out_is_read_only_on_both_ways():
+    policy = base()
+    for choice in (policy.decide(policy.init(), X, U), policy.decide(policy.init(), *in_two_lanes(X, U))):
+        ticket: Ticket = choice.ticket
+        handed_out = (*choice[:3], ticket.arm, ticket.features, ticket.numbers)
+        assert not any(array.flags.writeable for array in handed_out)
