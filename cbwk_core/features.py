@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, finite
+from cbwk_core.oracle import Array, finite, numbers
 
 # Newton's A⁻¹ has dimension² numbers per block: 128 MiB at this size, beyond which nobody is served.
 DIMENSION_MAX = 4096
@@ -350,9 +350,10 @@ def outer(context: ArrayLike, arm_features: ArrayLike) -> Array:
 def _checked_pair(context: ArrayLike, arm_features: ArrayLike) -> tuple[Array, Array]:
     """Contexts (n, p) and arms (n, k, r), finite; arms shared by all requests are repeated without a copy."""
     x = finite("context", context, (None, None))
-    if np.ndim(arm_features) == 3:
-        return x, finite("arm_features", arm_features, (x.shape[0], None, None))
-    arms = finite("arm_features", arm_features, (None, None))
+    given = numbers("arm_features", arm_features)
+    if given.ndim == 3:
+        return x, finite("arm_features", given, (x.shape[0], None, None))
+    arms = finite("arm_features", given, (None, None))
     return x, np.broadcast_to(arms, (x.shape[0], *arms.shape))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.oracle import Array
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def first_residuals(lanes: int, targets: int) -> Array:
     return np.tile(np.eye(targets) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT), (lanes, 1, 1))
 
 
-def residual_covariance(outer_sum: Array, count: Integers) -> Array:
+def residual_covariance(outer_sum: Array, count: Array) -> Array:
     """Σ̂ of (reward, costs) around their predictions: (lanes, q, q) from sums of outer products and counts (lanes,)."""
     return np.asarray(outer_sum / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
 
 
-def practical_gamma(candidates: int, rounds: Integers, noise: Array, dimension: int) -> Array:
+def practical_gamma(candidates: int, rounds: Array, noise: Array, dimension: int) -> Array:
     """γ that grows with the round, in units of the Lagrangian's noise uᵀΣ̂u: (lanes, 1)."""
     return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * (rounds + 1.0) / (noise * dimension)))[:, None]
 
@@ -106,7 +106,7 @@ def elimination_damping(scores: Array, leverage: Array, noise: Array) -> Array:
     width = np.zeros_like(scores)
     # Rounding can leave a leverage a little below 0 where features are very large.
     np.sqrt(np.maximum(leverage, 0.0) * noise[:, None], out=width[:, :-1])
-    best = scores.argmax(axis=1)[:, None]
-    gap = np.take_along_axis(scores, best, axis=1) - scores
-    near = gap <= WIDTHS * (width + np.take_along_axis(width, best, axis=1))
-    return np.where(near, 1.0, DAMPING)
+    rows, best = np.arange(scores.shape[0]), scores.argmax(axis=1)
+    gap = scores[rows, best][:, None] - scores
+    width += width[rows, best][:, None]
+    return np.where(gap <= WIDTHS * width, 1.0, DAMPING)

@@ -188,17 +188,16 @@ class SquareCBwK:
         return Quote(prices, two_stage.pace(self, stage), two_stage.gamma(self, stage), np.ones(prices.shape[0]))
 
     def _quote_in_value(self, state: State) -> Quote:
-        left = self.problem.budgets - state.spent / self.problem.unit - state.predicted
-        rounds_left = np.maximum(self.horizon - state.round, 1)
-        rho = np.maximum(left, 0.0) / rounds_left[:, None]
-        value = state.value / np.maximum(state.round, 1)
-        prices = VALUED.prices(state.dual, value, self.problem.rho)
+        problem, rounds = self.problem, state.books[:, 0]
+        left = problem.budgets - state.spent / problem.unit - state.predicted
+        rho = np.maximum(left, 0.0) / np.maximum(self.horizon - rounds, 1.0)[:, None]
+        prices = VALUED.prices(state.dual, state.value / np.maximum(rounds, 1.0), problem.rho)
         direction = lagrangian_direction(prices)
-        covariance = residual_covariance(state.residuals, state.learnt)
+        covariance = residual_covariance(state.residuals, state.books[:, 3])
         spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
         noise = np.maximum(spread, NOISE_MIN)
         if self.gamma == "auto":
-            gamma = practical_gamma(self.arms + 1, state.round, noise, self._oracle.dimension)
+            gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
         return Quote(prices, rho, gamma, noise)
@@ -244,6 +243,11 @@ class SquareCBwK:
         probability = weights[np.arange(rows), arm]
         ticket = self._ticket(x, quote, request, arm)
         return Choice(frozen(arm), frozen(probability), frozen(weights), reason, ticket)
+
+    def predict(self, state: State, features: ArrayLike) -> Array:
+        """Reward, then costs in max costs, predicted for every candidate: (n, candidates, 1 + d)."""
+        self._lanes(state)
+        return np.asarray(self._predict(state.oracle, self.lifted(self._checked_features(features))))
 
     def _ticket(self, x: Array, quote: Quote, request: decision.Request, arm: Integers) -> Ticket:
         """What to keep of n decisions for these arms."""
@@ -308,22 +312,39 @@ class SquareCBwK:
         if rows == lanes == 1 and real[0] and self._plain is not None and self._plain.newton:
             return self._plain.settle(state, tickets, float(reward[0]), cost[0].tolist(), bool(weight[0]))
         target = self._targets(reward, cost)
+        released = self._released(state, tickets, cost * real[:, None], target, weight, settled=real)
+        return self._taught(released, tickets, target, weight)
+
+    def teach(self, state: State, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike) -> State:
+        """Let the oracle learn outcomes of decisions that were settled with learn=False: accounts and prices stay.
+
+        For a reward that comes after the costs, and for catching up with outcomes that others have settled.
+        """
+        rows = checked_ticket(tickets, self._lanes(state), self.resources, self.dimension)
+        reward = finite("rewards", rewards, (rows,))
+        cost = finite("costs", costs, (rows, self.resources))
+        weight = (tickets.arm != NULL_ARM).astype(np.float64)
+        counted = state.booked(learnt=_per_lane(weight, state.books.shape[0]))
+        return self._taught(counted, tickets, self._targets(reward, cost), weight)
+
+    def _taught(self, state: State, tickets: Ticket, target: Array, weight: Array) -> State:
+        """The oracle learns the rows that have weight, and how far the predictions on their tickets were off."""
+        lanes = state.books.shape[0]
         block = np.maximum(tickets.arm, 0) if self._oracle.blocks > 1 else None
         oracle = self._update(state.oracle, self.lifted(tickets.features), target, block, weight)
         surprise = target * weight[:, None]
         surprise[:, 0] -= tickets.reward * weight
         surprise[:, 1:] -= tickets.costs * weight[:, None]
         outer = (surprise[:, :, None] * surprise[:, None, :]).reshape(-1, lanes, 1 + self.resources, 1 + self.resources)
-        released = self._released(state, tickets, cost * real[:, None], target, weight)
-        return released.booked(settled=_per_lane(real, lanes), learnt=_per_lane(weight > 0, lanes))._replace(
-            oracle=oracle, residuals=frozen(state.residuals + outer.sum(axis=0))
-        )
+        return state._replace(oracle=oracle, residuals=frozen(state.residuals + outer.sum(axis=0)))
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
         rows = checked_ticket(tickets, self._lanes(state), self.resources, self.dimension)
         nothing = np.zeros((rows, self.resources))
-        return self._released(state, tickets, nothing, np.zeros((rows, 1 + self.resources)), np.zeros(rows))
+        none = np.zeros(rows, dtype=bool)
+        target = np.zeros((rows, 1 + self.resources))
+        return self._released(state, tickets, nothing, target, np.zeros(rows), settled=none)
 
     def _targets(self, reward: Array, cost: Array) -> Array:
         """What the oracle learns, (n, 1 + d): the reward, then the costs in max costs."""
@@ -342,16 +363,27 @@ class SquareCBwK:
             state = state.booked(dual=dual, spent=cost[part])
         return state
 
-    def _released(self, state: State, tickets: Ticket, costs: Array, target: Array, weight: Array) -> State:
+    def _released(
+        self,
+        state: State,
+        tickets: Ticket,
+        costs: Array,
+        target: Array,
+        weight: Array,
+        settled: NDArray[np.bool_],
+    ) -> State:
         """The decisions are no longer open: holds and predictions go, prices move by cost minus prediction."""
         lanes = state.books.shape[0]
         if lanes == 1 and self._plain is not None:
-            return self._plain.release(state, tickets, costs.tolist())
+            released = self._plain.release(state, tickets, costs.tolist())
+            return released.booked(settled=settled.sum(), learnt=weight.sum())
         for part in folded(tickets.arm.shape[0], lanes):
             one, cost = taken(tickets, part), costs[part]
             state = state.booked(
                 dual=self._dual_correction(state, cost / self.problem.unit - one.costs),
                 opened=-1.0 * (one.arm != NULL_ARM),
+                settled=settled[part],
+                learnt=weight[part],
                 spent=cost,
                 held=-one.hold,
                 predicted=-one.costs,

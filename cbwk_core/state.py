@@ -95,7 +95,7 @@ class State(NamedTuple):
         """The state with numbers added to parts of its books, and with another dual."""
         where, books = layout(self.resources), self.books.copy()
         for name, amount in added.items():
-            books[:, where[name]] += np.reshape(amount, (books.shape[0], -1))
+            books[:, where[name]] += amount[:, None] if np.ndim(amount) == 1 else amount
         if dual is not None:
             books[:, where["position"].start : where["slack"].stop] = dual.position
             books[:, where["energy"]] = dual.energy

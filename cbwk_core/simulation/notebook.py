@@ -4,10 +4,10 @@ Written from a description of that code, not from the code. What the description
 near its figures (`paper_reference.csv`):
 
 - one projection serves reward and costs together: all parameters are divided by their common Euclidean length where it
-  exceeds 1. The true ones have length √(1 + d), so every prediction stays too small and online gradient descent never
-  gets over it. No other reading came near: projecting the costs alone, each target alone, in the norm of A, or not at
-  all misses the figures of gradient descent by a third or more.
-- A grows by φφᵀ, not by the outer product of the gradient.
+  exceeds 1. The true ones have length √(1 + d), so every prediction stays too small. Projecting the costs alone, each
+  target alone, or nothing puts gradient descent a third or more below its figures at K = 3; projecting all together in
+  the norm of A puts Newton at about twice its.
+- A grows by φφᵀ; with the outer product of the gradient Newton comes out at three times its figures or more at K = 3.
 - the dual has a slack coordinate, and the rate √(ln d / T); ln d / √T differs too little to tell.
 - the doubled gradient is Newton's; online gradient descent takes the plain one, though twice that would fit as well.
 

@@ -1,6 +1,7 @@
 """The plain-float path of one lane against the general path: same arms, same numbers, same states."""
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from cbwk_core import NULL_ARM, Choice, SquareCBwK
 from cbwk_core.oracles import Newton
 from cbwk_core.plain import CANDIDATES_MAX
-from cbwk_core.presets import BLIND_COUNT
+from cbwk_core.presets import BLIND_COUNT, PRESETS
 from cbwk_core.problem import Ticket, taken
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -349,6 +350,15 @@ def test_a_single_settlement_takes_the_plain_way_only_for_a_real_arm(monkeypatch
     assert settled.settled[0] == settled.learnt[0] == settled.spent.sum() == 0.0
 
 
+@pytest.mark.parametrize(
+    ("uniform", "arm"), [(0.0, 0), (0.5 - 2**-54, 0), (0.5, 1), (0.75 - 2**-53, 1), (0.75, 2), (1.0 - 2**-53, 2)]
+)
+def test_a_uniform_on_the_edge_between_two_arms_draws_the_second(uniform, arm):
+    policy = base()  # three arms of equal worth: ½ for the first, ¼ for the others, null last with 0
+    assert policy._plain.decide(policy.init(), X, np.array([uniform]), None).arm[0] == arm
+    assert policy.decide(policy.init(), *in_two_lanes(X, np.array([uniform]))).arm[0] == arm
+
+
 def test_leverage_that_rounding_made_negative_is_taken_for_zero():
     policy = base()
     state = policy.init()
@@ -365,3 +375,23 @@ def test_what_a_choice_hands_out_is_read_only_on_both_ways():
         ticket: Ticket = choice.ticket
         handed_out = (*choice[:3], ticket.arm, ticket.features, ticket.numbers)
         assert not any(array.flags.writeable for array in handed_out)
+
+
+@pytest.mark.parametrize("lanes", [2, 5])
+def test_lanes_are_independent_runs_side_by_side(lanes):
+    for preset, model in product(PRESETS, ("shared", "per_arm")):
+        policy = base(preset=preset, model=model)
+        rng = np.random.default_rng(26)
+        together, alone = policy.init(lanes), [policy.init() for _ in range(lanes)]
+        for _ in range(12):
+            x, uniforms = features_of(policy, rng, lanes), rng.random(lanes)
+            choice = policy.decide(together, x, uniforms)
+            rewards, costs = outcome_of(policy, rng, lanes)
+            together = policy.settle(policy.commit(together, choice.ticket), choice.ticket, rewards, costs)
+            for i in range(lanes):
+                row = slice(i, i + 1)
+                single = policy.decide(alone[i], x[row], uniforms[row])
+                assert single.arm[0] == choice.arm[i]
+                committed = policy.commit(alone[i], single.ticket)
+                alone[i] = policy.settle(committed, single.ticket, rewards[row], costs[row])
+        np.testing.assert_allclose(together.books, np.concatenate([state.books for state in alone]), atol=1e-9)
