@@ -1,25 +1,132 @@
-"""The ASGI application."""
+"""The ASGI application: routes, the handlers that make every error a problem document, and the envelope around it."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Literal
+from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import openapi
+from service.answers import problem_answer, query_errors
+from service.auth import KeyRing
+from service.envelope import Envelope
+from service.metrics import Metrics
+from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem, Unavailable
+from service.routes import admin, campaigns, health
+from service.routes.decide import decide, decide_batch
+from service.routes.feedback import feedback, feedback_batch
+from service.routes.parts import Submits
+from service.schemas.deciding import (
+    DecideBatch,
+    DecideRequest,
+    Decision,
+    Decisions,
+    FeedbackBatch,
+    FeedbackRequest,
+    FeedbackResult,
+    FeedbackResults,
+)
+from service.settings import Settings
+from service.store import reads
+from service.store.database import Database
+
+HOT_ROUTES = (
+    openapi.HotRoute("/decide", decide, "decide", DecideRequest, Decision),
+    openapi.HotRoute("/decide/batch", decide_batch, "decide", DecideBatch, Decisions),
+    openapi.HotRoute("/feedback", feedback, "feedback", FeedbackRequest, FeedbackResult),
+    openapi.HotRoute("/feedback/batch", feedback_batch, "feedback", FeedbackBatch, FeedbackResults),
+)
+_HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
+    400: lambda: BadRequest("the request cannot be read"),
+    403: lambda: Forbidden("this is not allowed"),
+    404: lambda: NotFound("there is nothing at this path", kind="path-not-found"),
+    405: lambda: MethodNotAllowed("the path does not take this method"),
+}
 
 
-class Liveness(BaseModel):
-    """The answer of a process that can still answer."""
-
-    status: Literal["ok"] = "ok"
-
-
-async def livez() -> Liveness:
-    """Tell that the process answers; says nothing of what it depends on."""
-    return Liveness()
+class _Application(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.document(self, HOT_ROUTES)
+        return self.openapi_schema
 
 
-def create_app() -> FastAPI:
-    """Make an application of its own: two of them in one process share nothing."""
-    app = FastAPI(title="cbwk", version=version("cbwk"), redoc_url=None)
-    app.get("/livez", tags=["health"])(livez)
+def create_app(
+    settings: Settings | None = None,
+    *,
+    database: Database | None = None,
+    engine: Submits | None = None,
+    keyring: KeyRing | None = None,
+    metrics: Metrics | None = None,
+    lifespan: Any = None,
+) -> FastAPI:
+    """Make an application of its own: two of them in one process share nothing.
+
+    `app.state` has `settings`, `metrics`, `database`, `engine` and `keyring`; a lifespan may set the last three later.
+    What needs one of them is 503 as long as it is not there.
+    """
+    settings, metrics = settings or Settings(), metrics or Metrics()
+    app = _Application(title="cbwk", version=version("cbwk"), redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.state.settings, app.state.metrics = settings, metrics
+    app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
+    # Routes are tried in order: the hot ones first.
+    for route in HOT_ROUTES:
+        app.add_route(route.path, route.endpoint, methods=["POST"])
+    for router in (campaigns.router, admin.router, health.router):
+        app.include_router(router)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(RequestValidationError, _invalid_query)
+    app.add_exception_handler(SQLAlchemyError, _database_error)
+    app.add_middleware(Envelope, metrics=metrics, body_bytes_max=_body_bytes_max(settings))
+    metrics.queue_depth.set_function(lambda: getattr(app.state.engine, "queued", 0))
+    metrics.read_budgets_from(lambda: _gauges(app))
     return app
+
+
+def _body_bytes_max(settings: Settings) -> Callable[[str], int]:
+    def limit(path: str) -> int:
+        return settings.batch_body_bytes_max if path.endswith("/batch") else settings.body_bytes_max
+
+    return limit
+
+
+def _gauges(app: FastAPI) -> reads.Gauges:
+    if app.state.database is None:
+        return reads.Gauges([], {}, {})
+    with app.state.database.read() as connection:
+        return reads.gauges(connection)
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return problem_answer(error)
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    """What Starlette and FastAPI refuse by themselves."""
+    assert isinstance(error, HTTPException)
+    make = _HTTP_PROBLEMS.get(error.status_code)
+    if make is None:
+        raise error
+    return problem_answer(make(), error.headers)
+
+
+async def _invalid_query(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_answer(Invalid("the query cannot be taken as it is", errors=query_errors(error.errors())))
+
+
+async def _database_error(request: Request, error: Exception) -> Response:
+    """A read that failed: by the database's fault it may succeed later, by ours never."""
+    if not Database.is_connection_error(error):
+        raise error
+    return problem_answer(Unavailable("the database did not answer; try again", kind="database-away"))

@@ -1,0 +1,123 @@
+"""Bodies of answers: JSON by orjson, problems as `application/problem+json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+from starlette.responses import Response
+
+from service.engine.commands import Answer
+from service.problems import BadRequest, Invalid, Problem, Unavailable
+from service.schemas.base import Misfit
+
+REPLAYED = {"Idempotent-Replayed": "true"}
+# A body may be wrong in a thousand places; nobody reads more than these.
+ERRORS_MAX = 20
+# What is shown of a field's name, which the caller may have made up.
+FIELD_PART_LENGTH_MAX = 64
+
+
+def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A body as JSON."""
+    return Response(orjson.dumps(body), status, headers, "application/json")
+
+
+def command_answer(answer: Answer) -> Response:
+    """The answer of the engine."""
+    return json_answer(answer.body, answer.status, REPLAYED if answer.replayed else None)
+
+
+def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    """A problem document, with the headers its status asks for."""
+    more = dict(headers or {})
+    if problem.status == 401:
+        more["WWW-Authenticate"] = 'Bearer realm="cbwk"'
+    if isinstance(problem, Unavailable):
+        more["Retry-After"] = str(problem.retry_after_seconds)
+    return Response(orjson.dumps(problem.document()), problem.status, more, "application/problem+json")
+
+
+def body_problem(error: ValidationError, body: bytes) -> Problem:
+    """What is wrong with a body of JSON: 400 if it is none, else 422 with the fields."""
+    details = error.errors(include_url=False, include_input=False)
+    if details[0]["type"] == "json_invalid":
+        reason = details[0]["msg"].removeprefix("Invalid JSON: ")
+        return BadRequest(f"the body is not JSON: {reason}", kind="not-json")
+    return Invalid("the body cannot be taken as it is", errors=field_errors(details, from_json(body)))
+
+
+def item_problem(error: ValidationError, item: Any, place: str) -> Problem:
+    """What is wrong with one item of a batch."""
+    details = error.errors(include_url=False, include_input=False)
+    return Invalid(f"{place} cannot be taken as it is", errors=field_errors(details, item, place))
+
+
+def field_errors(details: Iterable[ErrorDetails], body: Any, place: str = "") -> list[dict[str, str]]:
+    """The fields that are wrong, by their path in the body, each with everything that is wrong with it.
+
+    Where a value may be of several kinds pydantic complains for each of them: an error of a field goes if there is one
+    of a field inside it, for then that kind was meant.
+    """
+    found: dict[tuple[str, ...], list[str]] = {}
+    for detail in details:
+        messages = found.setdefault(_path(detail, body), [])
+        message = _message(detail)
+        if message not in messages:
+            messages.append(message)
+    inner = [
+        (path, messages)
+        for path, messages in found.items()
+        if not any(len(other) > len(path) and other[: len(path)] == path for other in found if path)
+    ]
+    start = (place,) if place else ()
+    return [
+        {"field": ".".join((*start, *path)) or "body", "message": " or ".join(messages)}
+        for path, messages in inner[:ERRORS_MAX]
+    ]
+
+
+def _path(detail: ErrorDetails, body: Any) -> tuple[str, ...]:
+    """The place in the body: pydantic also names the kinds it tried, which are no part of it."""
+    parts: list[str] = []
+    for part in detail["loc"]:
+        named = isinstance(body, dict) and part in body
+        if named or (isinstance(body, list) and isinstance(part, int) and part < len(body)):
+            body = body[part]
+            parts.append(_shown(part))
+        elif detail["type"] == "missing" and part == detail["loc"][-1]:
+            parts.append(_shown(part))
+    error = detail.get("ctx", {}).get("error")
+    if isinstance(error, Misfit):
+        parts += error.field.split(".")
+    return tuple(parts)
+
+
+def _shown(part: int | str) -> str:
+    text = str(part)[:FIELD_PART_LENGTH_MAX]
+    return text if text.isprintable() else ascii(text)
+
+
+def _message(detail: ErrorDetails) -> str:
+    """What is wrong, without the value: pydantic quotes it where it chooses between kinds by a tag."""
+    context = detail.get("ctx", {})
+    if detail["type"] == "union_tag_invalid":
+        return f"type must be one of {context['expected_tags']}"
+    if detail["type"] == "union_tag_not_found":
+        return "type is required"
+    if detail["type"] == "extra_forbidden":
+        return "is not a field of this body"
+    if detail["type"] == "value_error":
+        error = context["error"]
+        return error.message if isinstance(error, Misfit) else str(error)
+    return detail["msg"]
+
+
+def query_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The same for the query and the path, as FastAPI tells it."""
+    return [
+        {"field": ".".join(map(str, error["loc"][1:])), "message": str(error["msg"])} for error in errors[:ERRORS_MAX]
+    ]

@@ -1,0 +1,175 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import TextIO, TypeVar
+
+from service.store.database import Database, DatabaseError
+from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
+
+CACHE_SECONDS_MAX = 3.0  # how long a revoked key may still be believed
+UNKNOWN_SECONDS_MAX = 1.0  # how long a new key may not yet be
+CACHED_KEYS_MAX = 10_000
+KEY_LENGTH_MAX = 512
+ADMIN_KEY_LENGTH_MIN = 32
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The holder of a valid key."""
+
+    key_id: str
+    name: str
+    role: str
+    campaigns: frozenset[str] | None  # None: all
+
+    def may(self, role: str) -> bool:
+        """Whether the key allows what this role is for; an admin's allows everything.
+
+        >>> Principal("key-1", "ads", "decider", None).may("reader")
+        False
+        """
+        return self.role in (role, "admin")
+
+    def sees(self, campaign_id: str) -> bool:
+        """Whether the campaign exists for this key.
+
+        >>> Principal("key-1", "ads", "decider", frozenset({"spring"})).sees("summer")
+        False
+        """
+        return self.campaigns is None or campaign_id in self.campaigns
+
+    @property
+    def limited(self) -> bool:
+        """Whether the key is for some campaigns only; it may then touch nothing that concerns all."""
+        return self.campaigns is not None
+
+
+ENVIRONMENT_ADMIN = Principal("environment", "CBWK_ADMIN_KEY", "admin", None)
+
+
+class KeyRing:
+    """Finds the holder of a key, asking the database about each at most every few seconds.
+
+    `remembered` never waits and so may be called in the event loop; `lookup` may ask the database.
+    """
+
+    def __init__(
+        self, database: Database, admin_key: str | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if admin_key is not None and not ADMIN_KEY_LENGTH_MIN <= len(admin_key) <= KEY_LENGTH_MAX:
+            raise ValueError(f"the admin key must have {ADMIN_KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters")
+        self._database = database
+        self._admin_digest = None if admin_key is None else _digest(admin_key)
+        self._clock = clock
+        self._lock = Lock()
+        # By digest, each with the time it ends. Apart from each other, so that guesses cannot push out what is known.
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+
+    def lookup(self, text: str) -> Principal | None:
+        """The holder of the key, or None if it is not valid."""
+        certain, principal = self.remembered(text)
+        if certain:
+            return principal
+        # Before the question, not after the answer: what the database says is only as new as the question.
+        asked = self._clock()
+        with self._database.read() as connection:
+            stored = find_key(connection, text)
+        return self._remember(_digest(text), asked, stored)
+
+    def remembered(self, text: str) -> tuple[bool, Principal | None]:
+        """Whether the answer is known without asking the database, and the answer."""
+        if len(text) > KEY_LENGTH_MAX:
+            return True, None
+        digest = _digest(text)
+        if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
+            return True, ENVIRONMENT_ADMIN
+        now = self._clock()
+        with self._lock:
+            until, principal = self._known.get(digest, (now, None))
+            if now < until:
+                return True, principal
+            return now < self._unknown.get(digest, now), None
+
+    def forget(self) -> None:
+        """Ask the database again about every key: after one was made or revoked here."""
+        with self._lock:
+            self._known.clear()
+            self._unknown.clear()
+
+    def _remember(self, digest: bytes, asked: float, stored: StoredKey | None) -> Principal | None:
+        with self._lock:
+            if stored is None:
+                self._known.pop(digest, None)
+                _put(self._unknown, digest, asked + UNKNOWN_SECONDS_MAX)
+                return None
+            principal = Principal(stored.id, stored.name, stored.role, stored.campaigns)
+            _put(self._known, digest, (asked + CACHE_SECONDS_MAX, principal))
+            return principal
+
+
+def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value) -> None:
+    cache[digest] = value
+    cache.move_to_end(digest)
+    if len(cache) > CACHED_KEYS_MAX:
+        cache.popitem(last=False)
+
+
+def _digest(text: str) -> bytes:
+    # Whatever a client sends has a digest, also what no encoding allows.
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def bootstrap_admin_key(database: Database, *, admin_key: str | None, stderr: TextIO) -> None:
+    """See to it that somebody can use the service: without CBWK_ADMIN_KEY and without any admin key, make one.
+
+    It is shown on a terminal, or else written to the file `admin.key` beside the SQLite file or in `data/`. Of replicas
+    that start at once, one makes it.
+    """
+    if admin_key is not None:
+        return
+    with database.write() as connection:
+        database.take_turn(connection)
+        if usable_admin_keys(connection):
+            return
+        now = database.now_micros(connection)
+        _, text = create_key(connection, "first admin", "admin", None, now, actor="first start")
+        if not stderr.isatty():
+            # Before the commit: a key in a file that is not valid does no harm, a valid one that nobody has would.
+            path = (Path("data") if database.path is None else database.path.parent) / "admin.key"
+            _write_secret(path, text)
+            told = f"cbwk: the first admin key is in {path}"
+        else:
+            told = f"cbwk: the first admin key, shown only now: {text}"
+    stderr.write(told + "\n")
+    stderr.flush()
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    made = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        made.replace(path)
+    except OSError as error:
+        raise DatabaseError(
+            f"cannot write the first admin key to {path}: {error.strerror}; or set CBWK_ADMIN_KEY"
+        ) from error

@@ -1,0 +1,182 @@
+"""A campaign at run time: its configuration turned into encoders, holds and a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, concatenate, outer
+from service.money import micros
+from service.problems import Invalid
+
+# Beyond this many products of a context's and an arm's features a shared model takes their concatenation alone.
+INTERACTIONS_MAX = 512
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One version of a campaign's configuration, ready to decide."""
+
+    number: int
+    id: str
+    version: int
+    config: dict[str, Any]
+
+    @cached_property
+    def resources(self) -> list[str]:
+        """Resource ids, in order."""
+        return [resource["id"] for resource in self.config["resources"]]
+
+    @cached_property
+    def arms(self) -> list[str]:
+        """Arm ids, in order; an arm keeps its place for good."""
+        return [arm["id"] for arm in self.config["arms"]]
+
+    @cached_property
+    def arm_index(self) -> dict[str, int]:
+        """The place of each arm."""
+        return {arm: index for index, arm in enumerate(self.arms)}
+
+    @cached_property
+    def budgets(self) -> list[int]:
+        """Granted, in millionths."""
+        return [micros(resource["budget"]) for resource in self.config["resources"]]
+
+    @cached_property
+    def max_costs(self) -> list[int]:
+        """Largest hold of each resource, in millionths."""
+        return [micros(resource["max_cost"]) for resource in self.config["resources"]]
+
+    def hold_of(self, own: Mapping[str, float] | None) -> list[int]:
+        """The hold of an arm that declares these max costs of its own, in millionths."""
+        given = own or {}
+        return [
+            micros(given[resource]) if resource in given else default
+            for resource, default in zip(self.resources, self.max_costs, strict=True)
+        ]
+
+    @cached_property
+    def holds(self) -> list[list[int]]:
+        """The hold of every arm, in millionths."""
+        return [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
+
+    @cached_property
+    def retired(self) -> frozenset[int]:
+        """Arms that are never chosen again."""
+        return frozenset(index for index, arm in enumerate(self.config["arms"]) if arm.get("retired"))
+
+    @cached_property
+    def encoder(self) -> ContextEncoder:
+        """From a context to a vector."""
+        return encoder_of(self.config["context"])
+
+    @cached_property
+    def arm_encoder(self) -> ContextEncoder | None:
+        """From an arm's features to a vector, where the model is shared."""
+        return encoder_of(self.config["arm_features"]) if self.config["model"] == "shared" else None
+
+    @cached_property
+    def arm_vectors(self) -> NDArray[np.float64] | None:
+        """The features of the campaign's own arms, (arms, features)."""
+        if self.arm_encoder is None or not self.arms:
+            return None
+        return np.stack([self.arm_encoder.encode(arm["features"]).vector for arm in self.config["arms"]])
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of a feature vector as the policy sees it."""
+        context = self.encoder.dimension
+        if self.arm_encoder is None:
+            return context
+        arm = self.arm_encoder.dimension
+        return context + arm + (context * arm if self.interacts else 0)
+
+    @cached_property
+    def interacts(self) -> bool:
+        """Whether a shared model has the products of context and arm features."""
+        return self.arm_encoder is not None and self.encoder.dimension * self.arm_encoder.dimension <= INTERACTIONS_MAX
+
+    @cached_property
+    def policy(self) -> SquareCBwK:
+        """The policy, in millionths throughout."""
+        policy = self.config["policy"]
+        oracle = policy["oracle"]
+        return SquareCBwK(
+            arms=len(self.arms),
+            dimension=self.dimension,
+            resources=len(self.resources),
+            horizon=self.config["horizon"],
+            budget=self.budgets,
+            max_cost=self.holds or self.max_costs,
+            model=self.config["model"],
+            preset=policy["preset"],
+            oracle=oracle["kind"],
+            link=oracle["link"],
+            forgetting=oracle["forgetting"],
+            gamma=policy["gamma"],
+            z=policy["z"],
+            two_stage=policy["two_stage"],
+            retired=tuple(self.retired),
+        )
+
+    def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """What the policy takes for n encoded contexts (n, p) and arms (k, r) or (n, k, r): see the core's `decide`."""
+        if self.arm_encoder is None:
+            return context
+        assert arms is not None, "a shared model needs the arms' features"
+        both = concatenate(context, arms)
+        return np.concatenate([both, outer(context, arms)], axis=2) if self.interacts else both
+
+    def encode(self, context: Mapping[str, Any] | Sequence[float]) -> NDArray[np.float64]:
+        """A context as a vector; what is wrong with it is the client's to know."""
+        try:
+            return self.encoder.encode(context).vector
+        except ValueError as error:
+            raise Invalid(str(error), kind="invalid-context", errors=[_named("context", error)]) from error
+
+    def reward(self, value: float) -> tuple[float, bool]:
+        """A reward scaled to [0, 1] by the declared range, and whether it had to be clipped."""
+        low, high = self.config["reward"]["min"], self.config["reward"]["max"]
+        scaled = (value - low) / (high - low)
+        clipped = min(max(scaled, 0.0), 1.0)
+        return clipped, clipped != scaled
+
+    def uniform(self, round_number: int) -> float:
+        """The uniform of a round, which anyone can compute again from the campaign's seed."""
+        return uniform_of(self.config["seed"], round_number)
+
+
+def uniform_of(seed: int, round_number: int) -> float:
+    """(blake2b("seed:round", 8 bytes, big-endian) >> 11)·2⁻⁵³.
+
+    >>> 0.0 <= uniform_of(7, 0) < 1.0
+    True
+    """
+    digest = blake2b(f"{seed}:{round_number}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+
+
+def encoder_of(declared: Mapping[str, Any]) -> ContextEncoder:
+    """The encoder of a `context` or `arm_features` declaration."""
+    if declared.get("dimension") is not None:
+        return ContextEncoder.vector(declared["dimension"])
+    return ContextEncoder(tuple(_feature_of(feature) for feature in declared["features"]))
+
+
+def _feature_of(declared: Mapping[str, Any]) -> NumberFeature | CategoryFeature | HashFeature:
+    name, default, strict = declared["name"], declared.get("default"), bool(declared.get("strict", False))
+    if declared["type"] == "number":
+        return NumberFeature(name, declared["min"], declared["max"], default=default, strict=strict)
+    if declared["type"] == "category":
+        return CategoryFeature(name, tuple(declared["values"]), default=default, strict=strict)
+    return HashFeature(name, declared["buckets"], default=default)
+
+
+def _named(field: str, error: ValueError) -> dict[str, str]:
+    return {"field": field, "message": str(error)}

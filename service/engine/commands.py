@@ -1,0 +1,116 @@
+"""Everything that may change a database, as commands for the engine's queue, and what they are answered with.
+
+A command names a campaign, if it has one, by its text id. Answers are dictionaries with the fields of the interface,
+ready to be turned into JSON; what cannot be done is a `service.problems.Problem`, raised in the caller's `await`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command is answered with."""
+
+    body: dict[str, Any]
+    replayed: bool = False  # the same request again: header Idempotent-Replayed
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """One request for an arm. `context` is as the client sent it; the engine encodes it with the campaign's encoder."""
+
+    campaign_id: str
+    decision_id: str | None
+    context: Mapping[str, Any] | Sequence[float]
+    exclude: Sequence[str] = ()
+    actions: Sequence[Mapping[str, Any]] | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What became of a decision: reward, costs by resource id as exact decimals in text or numbers, or void."""
+
+    campaign_id: str
+    decision_id: str
+    reward: float | None = None
+    costs: Mapping[str, float] | None = None
+    void: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCampaign:
+    """A campaign's configuration as the interface has it, validated, defaults filled in."""
+
+    config: dict[str, Any]
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchCampaign:
+    """A validated PATCH body: only the fields that were given."""
+
+    campaign_id: str
+    changes: dict[str, Any]
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """pause, resume or archive."""
+
+    campaign_id: str
+    action: str
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Adjust:
+    """A signed correction of what was spent of a resource, in its unit."""
+
+    campaign_id: str
+    resource: str
+    amount: float
+    reason: str
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Look for holds that are past their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateKey:
+    """A new API key; the answer is the only place its text is ever seen."""
+
+    name: str
+    role: str
+    campaigns: tuple[str, ...] | None = None
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeKey:
+    """Make a key invalid; the last admin key stays."""
+
+    key_id: str
+    actor: str = ""
+
+
+Command = Decide | Feedback | CreateCampaign | PatchCampaign | SetStatus | Adjust | Expire | CreateKey | RevokeKey
+
+
+@dataclass(slots=True)
+class Item:
+    """A command in the queue: who waits for it, and until when."""
+
+    command: Command
+    deadline: float  # on the monotonic clock
+    together: int = 0  # items of one number are in one transaction, all or nothing
+    answer: Answer | BaseException | None = field(default=None)

@@ -1,0 +1,308 @@
+"""Decide requests of one campaign, all in one call of the policy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import NULL_ARM, Choice
+from cbwk_core.problem import ENDED, taken
+from service.engine.campaign import Campaign
+from service.engine.commands import Answer, Decide
+from service.engine.work import MICROS_PER_SECOND, Work, iso_time, to_json
+from service.money import amount
+from service.problems import Conflict, Invalid, Problem
+
+# A decision keeps what the policy thought of this many arms at the most.
+EXPLAINED_ARMS_MAX = 32
+
+
+def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> list[Answer | Problem]:
+    """Answer every request: repeats from what is stored, the others by one batch decision each kind.
+
+    `existing` maps decision ids to their stored rows; it grows by what is decided here, so that a repeat inside one
+    batch finds its first.
+    """
+    answers: list[Answer | Problem | None] = [None] * len(requests)
+    fresh: list[int] = []
+    repeats: list[int] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests):
+        known = request.decision_id is not None and (request.decision_id in existing or request.decision_id in seen)
+        (repeats if known else fresh).append(index)
+        if request.decision_id is not None:
+            seen.add(request.decision_id)
+    if work.status != "active":
+        for index in fresh:
+            answers[index] = _unstored(work, requests[index], work.status)
+    else:
+        plain = [index for index in fresh if requests[index].actions is None]
+        _decide_plain(work, requests, plain, answers, existing)
+        for index in fresh:
+            if requests[index].actions is not None:
+                answers[index] = _decide_with_actions(work, requests[index], existing)
+    for index in repeats:
+        answers[index] = _repeat(work, requests[index], existing)
+    return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
+
+
+def _repeat(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
+    row = existing.get(request.decision_id or "")
+    if row is None:  # its first was not stored: decided while paused, archived or ended
+        return _unstored(work, request, work.status if work.status != "active" else ENDED)
+    if row["request_digest"] != digest_of(request):
+        return Conflict("this decision_id was used with another body", kind="decision-id-reused")
+    return Answer(answer_of(work.campaign, row, request.explain), replayed=True)
+
+
+def _decide_plain(
+    work: Work,
+    requests: Sequence[Decide],
+    wanted: Sequence[int],
+    answers: list[Answer | Problem | None],
+    existing: dict[str, Any],
+) -> None:
+    """All requests for the campaign's own arms in one call."""
+    campaign = work.campaign
+    rows, vectors = [], []
+    for index in wanted:
+        try:
+            vectors.append(campaign.encode(requests[index].context))
+            rows.append(index)
+        except Problem as problem:
+            answers[index] = problem
+    if not rows:
+        return
+    if not campaign.arms:
+        for index in rows:
+            answers[index] = Invalid("the campaign has no arms of its own: send actions", kind="actions-needed")
+        return
+    features = campaign.features(np.stack(vectors), campaign.arm_vectors)
+    exclude = _excluded(campaign, [requests[index] for index in rows])
+    choice, predictions = _chosen(work, features, len(rows), exclude=exclude)
+    asked = [requests[index] for index in rows]
+    stored = _stored(work, asked, choice, predictions, campaign.holds, campaign.arms)
+    for index, row in zip(rows, stored, strict=True):
+        answers[index] = _fresh_answer(work, requests[index], row, existing)
+
+
+def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
+    """A request that brings its own arms."""
+    campaign = work.campaign
+    if campaign.arm_encoder is None:
+        return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
+    try:
+        context = campaign.encode(request.context)[None]
+        actions = list(request.actions or ())
+        arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
+        holds = [campaign.hold_of(action.get("max_cost")) for action in actions]
+    except (ValueError, KeyError) as error:
+        return Invalid(f"actions: {error}", kind="invalid-actions")
+    except Problem as problem:
+        return problem
+    if any(one > limit for hold in holds for one, limit in zip(hold, campaign.max_costs, strict=True)):
+        return Invalid("actions: a max_cost may be at most the campaign's", kind="invalid-actions")
+    ids = [str(action["id"]) for action in actions]
+    banned = set(request.exclude)
+    exclude = np.array([[action in banned for action in ids]])
+    features = campaign.features(context, arms)
+    choice, predictions = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
+    row = _stored(work, [request], choice, predictions, holds, ids)[0]
+    return _fresh_answer(work, request, row, existing)
+
+
+def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_] | None:
+    """(n, arms), or None when nobody excludes anything; ids that are no arms are ignored."""
+    if not any(request.exclude for request in requests):
+        return None
+    mask = np.zeros((len(requests), len(campaign.arms)), dtype=bool)
+    for row, request in enumerate(requests):
+        for arm in request.exclude:
+            index = campaign.arm_index.get(arm)
+            if index is not None:
+                mask[row, index] = True
+    return mask
+
+
+def _chosen(
+    work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None
+) -> tuple[Choice, NDArray[np.float64]]:
+    start = int(work.state.round[0])
+    uniforms = np.array([work.campaign.uniform(start + row) for row in range(rows)])
+    free = np.array(work.ledger.free(), dtype=np.int64)
+    choice = work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
+    return choice, work.campaign.policy.predict(work.state, features)
+
+
+def _stored(
+    work: Work,
+    requests: Sequence[Decide],
+    choice: Choice,
+    predictions: NDArray[np.float64],
+    holds: Sequence[Sequence[int]],
+    arm_ids: Sequence[str],
+) -> list[dict[str, Any] | None]:
+    """Commit and keep every decision but those after the end, which take no round: their rows, None for the others."""
+    policy = work.campaign.policy
+    quote = policy.quote(work.state)
+    prices, gamma = quote.prices[0].astype("<f8").tobytes(), float(quote.gamma[0, 0])
+    version = work.policy_version
+    ttl = work.campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
+    made = sum(reason != ENDED for reason in choice.reason)
+    rows: list[dict[str, Any] | None] = []
+    for row in range(made):
+        request, arm = requests[row], int(choice.arm[row])
+        real = arm != NULL_ARM
+        hold = list(holds[arm]) if real else None
+        sequence = work.append(
+            "decision",
+            decision_id=request.decision_id or uuid7(work.now),
+            request_digest=digest_of(request),
+            config_version=work.campaign.version,
+            policy_version=version,
+            round=int(choice.ticket.numbers[row, 2]),
+            arm=arm,
+            arm_id=arm_ids[arm] if real else None,
+            reason=choice.reason[row],
+            probability=float(choice.probability[row]),
+            gamma=gamma,
+            context=to_json(request.context),
+            exclude=to_json(sorted(request.exclude)) if request.exclude else None,
+            actions=to_json(request.actions) if request.actions is not None else None,
+            numbers=choice.ticket.numbers[row].astype("<f8").tobytes(),
+            prices=prices,
+            explanation=_explanation(predictions[row], choice.probabilities[row]),
+            hold=to_json(hold) if hold is not None else None,
+            decided_at=work.now,
+            expires_at=work.now + ttl if real else None,
+        )
+        rows.append(work.rows["decision"][-1])
+        if hold is not None:
+            work.ledger.hold(hold)
+            work.rows["hold"].append(
+                {
+                    "campaign": work.campaign.number,
+                    "decision": sequence,
+                    "amounts": to_json(hold),
+                    "expires_at": work.now + ttl,
+                }
+            )
+    if made:
+        work.state = policy.commit(work.state, taken(choice.ticket, slice(0, made)))
+    return rows + [None] * (len(requests) - made)
+
+
+def _fresh_answer(work: Work, request: Decide, row: dict[str, Any] | None, existing: dict[str, Any]) -> Answer:
+    if row is None:
+        return _unstored(work, request, ENDED)
+    existing[row["decision_id"]] = row
+    return Answer(answer_of(work.campaign, row, request.explain))
+
+
+def _unstored(work: Work, request: Decide, reason: str) -> Answer:
+    """The answer of a campaign that is paused, archived or at its end: null, no round, nothing kept."""
+    return Answer(
+        {
+            "decision_id": request.decision_id or uuid7(work.now),
+            "campaign_id": work.campaign.id,
+            "arm": None,
+            "reason": reason,
+            "probability": 1.0,
+            "hold": {},
+            "expires_at": None,
+            "round": int(work.state.round[0]),
+            "policy_version": work.policy_version,
+        }
+    )
+
+
+def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
+    """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
+    hold = json.loads(row["hold"]) if row["hold"] is not None else []
+    body: dict[str, Any] = {
+        "decision_id": row["decision_id"],
+        "campaign_id": campaign.id,
+        "arm": row["arm_id"],
+        "reason": row["reason"],
+        "probability": row["probability"],
+        "hold": {resource: amount(held) for resource, held in zip(campaign.resources, hold, strict=False)},
+        "expires_at": iso_time(row["expires_at"]) if row["expires_at"] is not None else None,
+        "round": row["round"],
+        "policy_version": row["policy_version"],
+    }
+    return body | explanation_of(campaign, row) if explain else body
+
+
+def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
+    """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
+    ids = [action["id"] for action in json.loads(row["actions"])] if row["actions"] else campaign.arms
+    prices = np.frombuffer(row["prices"], dtype="<f8")
+    d = len(campaign.resources)
+    table = np.frombuffer(row["explanation"] or b"", dtype="<f4").reshape(-1, 2 + d).astype(np.float64)
+    rho = np.frombuffer(row["numbers"], dtype="<f8")[3 + d : 3 + 2 * d]
+    excluded = set(json.loads(row["exclude"])) if row["exclude"] else set()
+    units = np.array(campaign.max_costs) / 1e6
+    arms = []
+    for index, (reward, *costs, probability) in enumerate(table.tolist()):
+        score = reward + float(prices @ (rho - np.array(costs)))
+        why = None
+        if probability == 0.0:
+            retired = index in campaign.retired and not row["actions"]
+            why = "retired" if retired else "excluded" if ids[index] in excluded else "not_affordable"
+        arms.append(
+            {
+                "id": ids[index],
+                "reward": reward,
+                "cost": {name: cost * unit for name, cost, unit in zip(campaign.resources, costs, units, strict=True)},
+                "score": score,
+                "probability": probability,
+                "eligible": why is None,
+                "why_not": why,
+            }
+        )
+    shown = {name: float(price / unit) for name, price, unit in zip(campaign.resources, prices, units, strict=True)}
+    return {"arms": arms, "prices": shown, "gamma": row["gamma"]}
+
+
+def _explanation(predictions: NDArray[np.float64], probabilities: NDArray[np.float64]) -> bytes | None:
+    """float32 (arms, 2 + d): predicted reward and costs in max costs, probability; None for too many arms."""
+    if predictions.shape[0] > EXPLAINED_ARMS_MAX:
+        return None
+    table: NDArray[np.float32] = np.column_stack([predictions, probabilities[:-1]]).astype("<f4")
+    return table.tobytes()
+
+
+def digest_of(request: Decide) -> bytes:
+    """The request's identity: context, exclusions and actions in a canonical form in which 1 is 1.0."""
+    body = {"context": request.context, "exclude": sorted(request.exclude), "actions": request.actions}
+    text = json.dumps(_canonical(body), separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return repr(float(value))
+    if isinstance(value, dict):
+        return {str(key): _canonical(part) for key, part in value.items()}
+    return [_canonical(part) for part in value]
+
+
+def uuid7(now_micros: int) -> str:
+    """A UUIDv7: 48 bits of milliseconds, then random bits.
+
+    >>> uuid7(1_700_000_000_000_000)[14]
+    '7'
+    """
+    value = (now_micros // 1000) << 80 | int.from_bytes(os.urandom(10), "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    text = f"{value:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,170 @@
+"""What a process remembers of campaigns between transactions: a cache, never the truth.
+
+The oracle of a campaign is a fold of its log. What is remembered is the fold up to some sequence number; whoever locks
+the campaign first folds what others have written since. Forgetting costs time, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from cbwk_core import State, Ticket
+from cbwk_core.snapshot import SnapshotError
+from service.engine.campaign import Campaign
+from service.engine.settling import ticket_from
+from service.store import tables
+
+# Outcomes folded by one statement when catching up.
+FOLD_ROWS_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A campaign's configuration and its policy's state after the log up to `sequence`."""
+
+    campaign: Campaign
+    state: State
+    sequence: int
+    model_version: int
+    bytes: int
+
+
+class Memory:
+    """Campaigns by number, the least recently used forgotten first when they take more than `bytes_max`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._campaigns: OrderedDict[int, Remembered] = OrderedDict()
+        self._bytes = 0
+
+    def recall(self, number: int) -> Remembered | None:
+        """What is remembered, if anything."""
+        found = self._campaigns.get(number)
+        if found is not None:
+            self._campaigns.move_to_end(number)
+        return found
+
+    def remember(self, campaign: Campaign, state: State, sequence: int, model_version: int) -> None:
+        """Keep a committed state."""
+        self.forget(campaign.number)
+        size = _size_of(state)
+        self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size)
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(self._campaigns) > 1:
+            self.forget(next(iter(self._campaigns)))
+
+    def forget(self, number: int) -> None:
+        """Drop a campaign whose last transaction may or may not have happened."""
+        dropped = self._campaigns.pop(number, None)
+        if dropped is not None:
+            self._bytes -= dropped.bytes
+
+
+def _size_of(part: Any) -> int:
+    if isinstance(part, np.ndarray):
+        return int(part.nbytes)
+    if isinstance(part, tuple):
+        return sum(_size_of(inner) for inner in part)
+    return 0
+
+
+def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> Remembered:
+    """The campaign of a locked `campaign_state` row as it stands, from memory, snapshot and log."""
+    number = row["campaign"]
+    known = memory.recall(number)
+    if known is not None and known.model_version != row["model_version"]:
+        known = None
+    if known is None:
+        known = _from_snapshot(connection, row)
+    campaign, state = known.campaign, known.state
+    if campaign.version != row["config_version"]:
+        newer = load_campaign(connection, number, row["config_version"])
+        state = newer.policy.adopt(campaign.policy, state)
+        campaign = newer
+    if known.sequence < row["sequence"]:
+        state = _folded(connection, campaign, state, known.sequence, row["sequence"])
+    books = np.frombuffer(row["books"], dtype="<f8").reshape(1, -1)
+    return Remembered(campaign, state._replace(books=books), row["sequence"], row["model_version"], known.bytes)
+
+
+def load_campaign(connection: Connection, number: int, version: int) -> Campaign:
+    """One version of a campaign's configuration."""
+    config = tables.config
+    body = connection.execute(
+        select(config.c.body).where(config.c.campaign == number, config.c.version == version)
+    ).scalar_one()
+    name = connection.execute(select(tables.campaign.c.id).where(tables.campaign.c.number == number)).scalar_one()
+    return Campaign(number, name, version, json.loads(body))
+
+
+def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> Remembered:
+    """The newest snapshot that can be read, or the state before the first round."""
+    snapshot = tables.snapshot
+    found = connection.execute(
+        select(snapshot)
+        .where(snapshot.c.campaign == row["campaign"], snapshot.c.model_version == row["model_version"])
+        .order_by(snapshot.c.sequence.desc())
+    ).mappings()
+    for kept in found:
+        campaign = load_campaign(connection, row["campaign"], kept["config_version"])
+        try:
+            state = campaign.policy.decode(kept["data"])
+        except SnapshotError:
+            continue
+        return Remembered(campaign, state, kept["sequence"], row["model_version"], 0)
+    campaign = load_campaign(connection, row["campaign"], row["config_version"])
+    return Remembered(campaign, campaign.policy.init(), 0, row["model_version"], 0)
+
+
+def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> State:
+    """The state with everything learnt in (after, until], in the order of the log."""
+    outcome, decision = tables.outcome, tables.decision
+    while True:
+        rows = (
+            connection.execute(
+                select(
+                    outcome.c.sequence.label("learnt_at"),
+                    outcome.c.taught,
+                    decision.c.arm,
+                    decision.c.context,
+                    decision.c.actions,
+                    decision.c.numbers,
+                )
+                .join(
+                    decision,
+                    (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision),
+                )
+                .where(
+                    outcome.c.campaign == campaign.number,
+                    outcome.c.sequence > after,
+                    outcome.c.sequence <= until,
+                    outcome.c.taught.is_not(None),
+                )
+                .order_by(outcome.c.sequence)
+                .limit(FOLD_ROWS_MAX)
+            )
+            .mappings()
+            .all()
+        )
+        if not rows:
+            return state
+        state = _taught(campaign, state, [dict(row) for row in rows])
+        after = rows[-1]["learnt_at"]
+
+
+def _taught(campaign: Campaign, state: State, rows: Sequence[Mapping[str, Any]]) -> State:
+    tickets = [ticket_from(campaign, row) for row in rows]
+    taught = np.array([json.loads(row["taught"]) for row in rows], dtype=np.float64)
+    together = Ticket(
+        np.concatenate([ticket.arm for ticket in tickets]),
+        np.concatenate([ticket.features for ticket in tickets]),
+        np.concatenate([ticket.numbers for ticket in tickets]),
+    )
+    return campaign.policy.teach(state, together, taught[:, 0], taught[:, 1:])

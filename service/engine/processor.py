@@ -1,0 +1,376 @@
+"""One batch of commands, one transaction.
+
+Lock the campaigns in order, read what they need in later statements, settle, expire, decide, write, commit; only then
+remember the new states. A batch that fails for a reason of its own is run again command by command, so that a poisonous
+one fails alone; a commit that fails means *unknown*: the campaigns are forgotten and the clients ask again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from service.engine import administration, deciding, settling
+from service.engine.commands import (
+    Adjust,
+    Answer,
+    CreateCampaign,
+    CreateKey,
+    Decide,
+    Expire,
+    Feedback,
+    Item,
+    PatchCampaign,
+    RevokeKey,
+    SetStatus,
+)
+from service.engine.ledger import Account, Ledger
+from service.engine.memory import Memory, current
+from service.engine.settling import Standing
+from service.engine.work import Work
+from service.problems import NotFound, Problem, Unavailable
+from service.store import keys, tables
+from service.store.database import Database
+
+# Holds that one transaction lets expire.
+EXPIRE_ROWS_MAX = 1_000
+# A snapshot is due after so many outcomes learnt since the last one.
+SNAPSHOT_OUTCOMES = 1_000
+SNAPSHOTS_KEPT = 2
+AWAY = "the database did not answer; try again"
+
+log = structlog.get_logger(__name__)
+
+
+class Processor:
+    """Runs batches on one database; one thread only."""
+
+    def __init__(self, database: Database, *, memory_bytes_max: int, lock_timeout_ms: int) -> None:
+        self._database = database
+        self._memory = Memory(memory_bytes_max)
+        self._lock_timeout_ms = lock_timeout_ms
+        self._numbers: dict[str, int] = {}
+        self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
+
+    def run(self, items: Sequence[Item]) -> None:
+        """Answer every item; never raises for what an item asked."""
+        # Expiry locks campaigns as it finds them, so it goes alone: nobody then waits for locks out of order.
+        timed = [item for item in items if isinstance(item.command, Expire)]
+        for part in (timed, [item for item in items if not isinstance(item.command, Expire)]):
+            if part:
+                self._run(part)
+        self._save_snapshots()
+
+    def _run(self, items: Sequence[Item]) -> None:
+        try:
+            self._transact(items)
+        except Exception as error:
+            self._forget(items)
+            groups = _groups(items)
+            if self._database.is_connection_error(error):
+                log.warning("database away", error=type(error).__name__)
+                for item in items:
+                    item.answer = Unavailable(AWAY, kind="database-away")
+            elif len(groups) > 1:
+                for group in groups:
+                    self._run(group)
+            else:
+                log.error("command failed", command=type(items[0].command).__name__, exc_info=error)
+                for item in items:
+                    item.answer = error
+
+    def _transact(self, items: Sequence[Item]) -> None:
+        with self._database.write() as connection:
+            now = self._database.now_micros(connection)
+            for item in items:
+                item.answer = self._without_campaign(connection, item, now)
+            works = self._locked(connection, items, now)
+            for name, work in works.items():
+                mine = [item for item in items if getattr(item.command, "campaign_id", None) == name]
+                self._serve(connection, work, mine)
+            if any(isinstance(item.command, Expire) for item in items):
+                self._expire(connection, works, now)
+            for work in works.values():
+                self._write(connection, work)
+        for work in works.values():
+            self._memory.remember(work.campaign, work.state, work.sequence, work.model_version)
+            self._unsaved[work.campaign.number] += work.learnt
+
+    def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
+        command = item.command
+        try:
+            if isinstance(command, CreateCampaign):
+                return administration.create_campaign(connection, command, now)
+            if isinstance(command, CreateKey):
+                made, text = keys.create_key(
+                    connection, command.name, command.role, command.campaigns, now, actor=command.actor
+                )
+                return Answer({"id": made, "key": text}, status=201)
+            if isinstance(command, RevokeKey):
+                keys.revoke_key(connection, command.key_id, now, actor=command.actor)
+                return Answer({"id": command.key_id, "revoked": True})
+            if isinstance(command, Expire):
+                return Answer({})
+        except Problem as problem:
+            return problem
+        return None
+
+    def _locked(self, connection: Connection, items: Sequence[Item], now: int) -> dict[str, Work]:
+        """The campaigns that items name, locked in the order of their numbers; unknown ones are answered."""
+        wanted = {item.command.campaign_id for item in items if hasattr(item.command, "campaign_id")}
+        numbers = self._numbers_of(connection, wanted)
+        for item in items:
+            name = getattr(item.command, "campaign_id", None)
+            if name is not None and name not in numbers:
+                item.answer = NotFound("there is no such campaign", kind="campaign-not-found")
+        works = self._opened(connection, sorted(numbers.values()), now)
+        for item in items:
+            name = getattr(item.command, "campaign_id", None)
+            if name in numbers and name not in works:
+                item.answer = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
+        return works
+
+    def _opened(self, connection: Connection, numbers: Sequence[int], now: int) -> dict[str, Work]:
+        if not numbers:
+            return {}
+        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
+        accounts = _accounts(connection, numbers)
+        works = {}
+        for row in locked:
+            known = current(connection, self._memory, dict(row))
+            works[known.campaign.id] = Work(
+                campaign=known.campaign,
+                state=known.state,
+                ledger=Ledger(accounts[row["campaign"]]),
+                status=row["status"],
+                sequence=row["sequence"],
+                model_version=row["model_version"],
+                now=max(now, row["last_event_at"]),
+            )
+        return works
+
+    def _numbers_of(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
+        missing = [name for name in names if name not in self._numbers]
+        if missing:
+            campaign = tables.campaign
+            found = connection.execute(select(campaign.c.id, campaign.c.number).where(campaign.c.id.in_(missing)))
+            self._numbers.update({row.id: row.number for row in found})
+        return {name: self._numbers[name] for name in names if name in self._numbers}
+
+    def _serve(self, connection: Connection, work: Work, items: Sequence[Item]) -> None:
+        """Outcomes first, then changes, then decisions."""
+        feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
+        standings = _standings(connection, work, [command.decision_id for _, command in feedback])
+        for item, command in feedback:
+            item.answer = settling.settle(work, command, standings.get(command.decision_id))
+        for item in items:
+            item.answer = _administered(connection, work, item) or item.answer
+        decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
+        requests = [command for _, command in decides]
+        named = [request.decision_id for request in requests if request.decision_id is not None]
+        answers = deciding.decide(work, requests, _decisions(connection, work, named)) if requests else []
+        for (item, _), answer in zip(decides, answers, strict=True):
+            item.answer = answer
+
+    def _expire(self, connection: Connection, works: dict[str, Work], now: int) -> None:
+        """Holds past their time, of campaigns locked here or locked for it."""
+        hold = tables.hold
+        due = connection.execute(
+            select(hold.c.campaign, hold.c.decision)
+            .where(hold.c.expires_at <= now)
+            .order_by(hold.c.expires_at)
+            .limit(EXPIRE_ROWS_MAX)
+        ).all()
+        by_number = {work.campaign.number: work for work in works.values()}
+        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now)
+        works.update(more)
+        by_number |= {work.campaign.number: work for work in more.values()}
+        for number, work in by_number.items():
+            mine = [row.decision for row in due if row.campaign == number]
+            still = set(_open_holds(connection, number, mine)) - set(work.closed_holds)
+            for standing in _standings_by_sequence(connection, work, sorted(still)):
+                settling.expire(work, standing)
+
+    def _write(self, connection: Connection, work: Work) -> None:
+        number = work.campaign.number
+        for name in ("decision", "hold", "outcome", "grant", "change"):
+            if work.rows[name]:
+                self._database.append(connection, tables.metadata.tables[name], work.rows[name])
+        hold = tables.hold
+        if work.emptied_holds:
+            connection.execute(
+                update(hold)
+                .where(hold.c.campaign == number, hold.c.decision.in_(work.emptied_holds))
+                .values(amounts="[]")
+            )
+        if work.closed_holds:
+            connection.execute(delete(hold).where(hold.c.campaign == number, hold.c.decision.in_(work.closed_holds)))
+        account = tables.account
+        connection.execute(
+            update(account).where(account.c.campaign == number, account.c.resource == bindparam("of_resource")),
+            [
+                {
+                    "of_resource": resource,
+                    "granted": one.granted,
+                    "held": one.held,
+                    "spent": one.spent,
+                    "overrun": one.overrun,
+                }
+                for resource, one in enumerate(work.ledger.accounts)
+            ],
+        )
+        state = tables.campaign_state
+        connection.execute(
+            update(state)
+            .where(state.c.campaign == number)
+            .values(
+                status=work.status,
+                config_version=work.campaign.version,
+                sequence=work.sequence,
+                round=int(work.state.round[0]),
+                books=work.state.books.astype("<f8").tobytes(),
+                last_event_at=work.now,
+            )
+        )
+
+    def _forget(self, items: Sequence[Item]) -> None:
+        for item in items:
+            number = self._numbers.get(getattr(item.command, "campaign_id", ""))
+            if number is not None:
+                self._memory.forget(number)
+
+    def _save_snapshots(self) -> None:
+        """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
+        for number in [number for number, learnt in self._unsaved.items() if learnt >= SNAPSHOT_OUTCOMES]:
+            known = self._memory.recall(number)
+            self._unsaved.pop(number)
+            if known is None:
+                continue
+            try:
+                with self._database.write() as connection:
+                    self._save(connection, number)
+            except Exception as error:  # noqa: BLE001 - a snapshot saves time only; the log is the truth
+                log.warning("snapshot not written", error=type(error).__name__)
+
+    def _save(self, connection: Connection, number: int) -> None:
+        known = self._memory.recall(number)
+        assert known is not None, "only a remembered state is saved"
+        snapshot = tables.snapshot
+        kept = (
+            connection.execute(
+                select(snapshot.c.sequence).where(snapshot.c.campaign == number).order_by(snapshot.c.sequence.desc())
+            )
+            .scalars()
+            .all()
+        )
+        if known.sequence in kept:
+            return
+        connection.execute(
+            snapshot.insert().values(
+                campaign=number,
+                sequence=known.sequence,
+                config_version=known.campaign.version,
+                model_version=known.model_version,
+                data=known.campaign.policy.encode(known.state),
+                at=self._database.now_micros(connection),
+            )
+        )
+        old = kept[SNAPSHOTS_KEPT - 1 :]
+        if old:
+            connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence.in_(old)))
+
+    def save_all(self) -> None:
+        """Snapshots of everything that has learnt since its last one: before the process stops."""
+        for number in list(self._unsaved):
+            if self._unsaved[number]:
+                self._unsaved[number] = SNAPSHOT_OUTCOMES
+        self._save_snapshots()
+
+
+def _groups(items: Sequence[Item]) -> list[list[Item]]:
+    """Items that must stay in one transaction, each group in the order it came."""
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.together or id(item), []).append(item)
+    return list(groups.values())
+
+
+def _administered(connection: Connection, work: Work, item: Item) -> Answer | Problem | None:
+    command = item.command
+    if isinstance(command, SetStatus):
+        return administration.set_status(connection, work, command)
+    if isinstance(command, PatchCampaign):
+        return administration.patch_campaign(connection, work, command)
+    if isinstance(command, Adjust):
+        return administration.adjust(connection, work, command)
+    return None
+
+
+def _accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Account]]:
+    account = tables.account
+    found: dict[int, list[Account]] = defaultdict(list)
+    rows = connection.execute(
+        select(account).where(account.c.campaign.in_(numbers)).order_by(account.c.campaign, account.c.resource)
+    )
+    for row in rows:
+        found[row.campaign].append(Account(row.granted, row.held, row.spent, row.overrun))
+    return found
+
+
+def _decisions(connection: Connection, work: Work, ids: Sequence[str]) -> dict[str, Any]:
+    if not ids:
+        return {}
+    decision = tables.decision
+    rows = connection.execute(
+        select(decision).where(decision.c.campaign == work.campaign.number, decision.c.decision_id.in_(set(ids)))
+    ).mappings()
+    return {row["decision_id"]: row for row in rows}
+
+
+def _standings(connection: Connection, work: Work, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = _decisions(connection, work, ids)
+    standings = _folded(connection, work, list(rows.values()))
+    return {standing.row["decision_id"]: standing for standing in standings}
+
+
+def _standings_by_sequence(connection: Connection, work: Work, sequences: Sequence[int]) -> list[Standing]:
+    if not sequences:
+        return []
+    decision = tables.decision
+    rows = connection.execute(
+        select(decision)
+        .where(decision.c.campaign == work.campaign.number, decision.c.sequence.in_(sequences))
+        .order_by(decision.c.sequence)
+    ).mappings()
+    return _folded(connection, work, list(rows))
+
+
+def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Standing]:
+    if not rows:
+        return []
+    outcome = tables.outcome
+    found = connection.execute(
+        select(outcome)
+        .where(outcome.c.campaign == work.campaign.number, outcome.c.decision.in_([row["sequence"] for row in rows]))
+        .order_by(outcome.c.sequence)
+    ).mappings()
+    by_decision: dict[int, list[Any]] = defaultdict(list)
+    for one in [*found, *work.rows["outcome"]]:
+        by_decision[one["decision"]].append(one)
+    return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
+
+
+def _open_holds(connection: Connection, number: int, decisions: Sequence[int]) -> list[int]:
+    """Which of these holds are open, read after the lock."""
+    if not decisions:
+        return []
+    hold = tables.hold
+    return list(
+        connection.execute(
+            select(hold.c.decision).where(hold.c.campaign == number, hold.c.decision.in_(decisions))
+        ).scalars()
+    )

@@ -1,0 +1,66 @@
+"""One campaign inside one transaction: what was read, what changes, what is to be written."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import State, Ticket
+from service.engine.campaign import Campaign
+from service.engine.ledger import Ledger
+
+MICROS_PER_SECOND = 1_000_000
+
+
+@dataclass(slots=True)
+class Work:
+    """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction is committed."""
+
+    campaign: Campaign
+    state: State
+    ledger: Ledger
+    status: str
+    sequence: int
+    model_version: int
+    now: int  # microseconds; never below the campaign's last event
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
+    emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
+    learnt: int = 0  # outcomes learnt in this transaction
+
+    def append(self, table: str, **columns: Any) -> int:
+        """Number a row of the campaign's log and keep it for writing."""
+        self.sequence += 1
+        self.rows[table].append({"campaign": self.campaign.number, "sequence": self.sequence, **columns})
+        return self.sequence
+
+    @property
+    def policy_version(self) -> int:
+        """Outcomes learnt so far."""
+        return int(self.state.learnt[0])
+
+
+def ticket_of(arm: int, features: NDArray[np.float64], numbers: bytes) -> Ticket:
+    """A ticket from what a decision's row keeps of it."""
+    return Ticket(np.array([arm]), features[None], np.frombuffer(numbers, dtype="<f8")[None])
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON for a column."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def iso_time(micros: int) -> str:
+    """A time as the interface writes it.
+
+    >>> iso_time(1_700_000_000_000_000)
+    '2023-11-14T22:13:20Z'
+    """
+    moment = datetime.fromtimestamp(micros // MICROS_PER_SECOND, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,110 @@
+"""What surrounds every request: its id, the limit of its body, the count of its answer, and the last word on errors.
+
+Plain ASGI, outside everything else of the application: what goes wrong inside still gets an id and a problem document.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from itertools import count
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.answers import problem_answer
+from service.ids import is_id
+from service.logs import request_id
+from service.metrics import Metrics
+from service.problems import Problem, TooLarge
+
+REQUEST_ID = "X-Request-Id"
+# What proxies call an answer that nobody was there to take.
+CLIENT_GONE = 499
+
+log = structlog.get_logger(__name__)
+
+
+class Envelope:
+    """The outermost part of the application."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, body_bytes_max: Callable[[str], int]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._body_bytes_max = body_bytes_max
+        # Unique over processes by the first part, within one by the second; much cheaper than a UUID each.
+        self._process, self._numbers = secrets.token_hex(6), count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID, "")
+        identity = given if is_id(given) else f"{self._process}-{next(self._numbers):x}"
+        token = request_id.set(identity)
+        outgoing = _Outgoing(send, identity)
+        incoming = _limited(receive, self._body_bytes_max(scope["path"]), headers.get("content-length"))
+        try:
+            await self._app(scope, incoming, outgoing)
+        except ClientDisconnect:
+            outgoing.status = CLIENT_GONE
+        except Exception:
+            log.exception("request failed", method=scope["method"], route=route_of(scope))
+            if outgoing.status:
+                raise  # too late for an answer: the connection ends in the middle, which a client can tell
+            problem = Problem("something went wrong on our side; the log knows what, by the request's id")
+            await problem_answer(problem)(scope, receive, outgoing)
+        finally:
+            self._metrics.count_request(scope["method"], route_of(scope), outgoing.status)
+            request_id.reset(token)
+
+
+class _Outgoing:
+    """Sends on, with the request's id among the headers, and remembers the status."""
+
+    __slots__ = ("_identity", "_send", "status")
+
+    def __init__(self, send: Send, identity: str) -> None:
+        self._send = send
+        self._identity = identity
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(raw=message["headers"])[REQUEST_ID] = self._identity
+        await self._send(message)
+
+
+def _limited(receive: Receive, bytes_max: int, declared: str | None) -> Receive:
+    """Receives as before, up to the limit; nobody is waited for who says beforehand that it will be too much."""
+    if declared is not None and declared.isdecimal() and int(declared[:20]) > bytes_max:
+
+        async def refuse() -> Message:
+            raise _too_large(bytes_max)
+
+        return refuse
+    taken = 0
+
+    async def receive_some() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > bytes_max:
+            raise _too_large(bytes_max)
+        return message
+
+    return receive_some
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(f"the body may have at most {bytes_max} bytes")
+
+
+def route_of(scope: Scope) -> str:
+    """The route's own path, with names for its parts; one name for everything that is no route."""
+    return getattr(scope.get("route"), "path", "other")

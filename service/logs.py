@@ -1,0 +1,96 @@
+"""JSON lines on stderr, each with the id of the request it belongs to; secrets are hidden before they are written."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+import orjson
+import structlog
+from structlog.typing import Processor
+
+LEVELS = ("debug", "info", "warning", "error")
+
+# Set for the time of one request by service.envelope.
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+HIDDEN = "[hidden]"
+_SECRET_NAMES = re.compile(r"authori[sz]ation|api[-_]?key|password|secret|token|database_url|admin_key", re.IGNORECASE)
+# A key in a header or by itself, and a password in a database's address, wherever text carries them along.
+_SECRET_TEXTS = (
+    (re.compile(r"(?i)\b(bearer|x-api-key:?)\s+[^\s\"',;]+"), rf"\1 {HIDDEN}"),
+    (re.compile(r"\bcbwk_[A-Za-z0-9_-]{40,}"), HIDDEN),
+    (re.compile(r"(\w+://[^\s:/@]+):[^\s@]+@"), rf"\1:{HIDDEN}@"),
+)
+
+Event = MutableMapping[str, Any]
+
+
+def configure_logs(level: str = "info") -> None:
+    """Send everything that structlog and the standard library log, from this level on, to stderr as JSON."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        add_request_id,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        # The text of the traceback alone: the locals of a frame may hold a key.
+        structlog.processors.format_exc_info,
+        hide_secrets,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer(serializer=_dumped)],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *shared,
+                structlog.processors.JSONRenderer(serializer=_dumped),
+            ],
+        )
+    )
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+
+
+def add_request_id(logger: Any, method: str, event: Event) -> Event:
+    """Name the request a line belongs to."""
+    current = request_id.get()
+    if current is not None:
+        event.setdefault("request_id", current)
+    return event
+
+
+def hide_secrets(logger: Any, method: str, event: Event) -> Event:
+    """Hide values whose name says they are secret, and what looks like a secret inside other text.
+
+    >>> hide_secrets(None, "info", {"api_key": "k", "event": "Authorization: Bearer abc"})
+    {'api_key': '[hidden]', 'event': 'Authorization: Bearer [hidden]'}
+    """
+    for name, value in event.items():
+        event[name] = HIDDEN if _SECRET_NAMES.search(name) else _without_secrets(value)
+    return event
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        for pattern, shown in _SECRET_TEXTS:
+            value = pattern.sub(shown, value)
+        return value
+    if isinstance(value, dict):
+        return hide_secrets(None, "", {str(name): part for name, part in value.items()})
+    if isinstance(value, list | tuple):
+        return [_without_secrets(part) for part in value]
+    return value
+
+
+def _dumped(event: Event, **_: Any) -> str:
+    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -1,0 +1,96 @@
+"""Amounts: numbers with at most six decimals outside, whole millionths inside.
+
+A JSON number arrives as a float. Its shortest decimal form is what the caller wrote, as long as that has at most
+fifteen digits, so all arithmetic here is on that form and never on the float's binary value.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import isfinite
+
+DECIMALS = 6
+ONE = 1_000_000  # a unit in millionths
+AMOUNT_MAX = 9_000_000_000
+MICROS_MAX = AMOUNT_MAX * ONE
+
+# Below this, neighbouring millionths are different floats, so a float that is a millionth is only one.
+_DISTINCT_BELOW = 2.0**32
+
+
+def micros(value: float | Decimal) -> int:
+    """The amount in millionths; a ValueError if it is not a whole number of them.
+
+    >>> micros(0.05), micros(250), micros(-1.5)
+    (50000, 250000000, -1500000)
+    >>> micros(0.0000001)
+    Traceback (most recent call last):
+    ValueError: must have at most 6 decimals
+    """
+    whole, rest = _divided(value)
+    if rest:
+        raise ValueError(f"must have at most {DECIMALS} decimals")
+    return whole
+
+
+def micros_rounded_up(value: float | Decimal) -> tuple[int, bool]:
+    """The amount in millionths, rounded up to the next one, and whether that changed it.
+
+    >>> micros_rounded_up(0.031), micros_rounded_up(0.0000001)
+    ((31000, False), (1, True))
+    """
+    whole, rest = _divided(value)
+    return whole + rest, rest
+
+
+def amount(micros: int) -> float:
+    """The number that stands for so many millionths in an answer: a whole one without a point.
+
+    >>> amount(1_000_000), amount(50_000)
+    (1, 0.05)
+    """
+    whole, rest = divmod(micros, ONE)
+    return micros / ONE if rest else whole
+
+
+def _divided(value: float | Decimal) -> tuple[int, bool]:
+    """Whole millionths, rounded down, and whether something is left."""
+    kind = type(value)
+    if kind is int:
+        return _limited(int(value) * ONE), False
+    if kind is float:
+        if not isfinite(value):
+            raise ValueError("must be a finite number")
+        if -_DISTINCT_BELOW < value < _DISTINCT_BELOW:
+            near = round(value * ONE)
+            if near / ONE == value:
+                return near, False
+        return _of_decimal(Decimal(repr(value)))
+    if isinstance(value, Decimal):
+        return _of_decimal(value)
+    raise ValueError("must be a number")
+
+
+def _of_decimal(value: Decimal) -> tuple[int, bool]:
+    if not value.is_finite():
+        raise ValueError("must be a finite number")
+    if not value:
+        return 0, False
+    # The power below is bounded by these two; a decimal's exponent is not.
+    if value.adjusted() > 10:
+        raise ValueError(f"must be at most {AMOUNT_MAX}")
+    if value.adjusted() < -DECIMALS:
+        return (-1 if value < 0 else 0), True
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "only infinities and NaN have none"
+    whole = int("".join(map(str, digits)))
+    shift = exponent + DECIMALS
+    signed = -whole if sign else whole
+    quotient, rest = divmod(signed, 10**-shift) if shift < 0 else (signed * 10**shift, 0)
+    return _limited(quotient), rest != 0
+
+
+def _limited(micros: int) -> int:
+    if not -MICROS_MAX <= micros <= MICROS_MAX:
+        raise ValueError(f"must be at most {AMOUNT_MAX}")
+    return micros

@@ -1,0 +1,140 @@
+"""The OpenAPI document: what FastAPI knows of its routes, the hot endpoints it does not, one schema per body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from service import problems
+from service.schemas import ANSWERS, REQUESTS, Answered, Body
+from service.schemas.problem import ProblemDocument
+
+Endpoint = Any  # an async function from Request to Response
+
+_PROBLEMS: dict[int, problems.Problem] = {
+    400: problems.BadRequest("the body is not JSON: expected value at line 1 column 1", kind="not-json"),
+    401: problems.Unauthorized("the key is not valid, or not any more"),
+    403: problems.Forbidden("this needs a key with the role admin", kind="role-missing"),
+    404: problems.NotFound("there is no such campaign", kind="campaign-not-found"),
+    409: problems.Conflict("this decision_id was used with another body", kind="decision-id-reused"),
+    413: problems.TooLarge("the body may have at most 1048576 bytes"),
+    422: problems.Invalid(
+        "the body cannot be taken as it is",
+        errors=[{"field": "resources.0.budget", "message": "must have at most 6 decimals"}],
+    ),
+    503: problems.Unavailable("the database did not answer; try again", kind="database-away"),
+}
+_OPEN_PATHS = {"/livez", "/readyz"}
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+_DESCRIPTION = """\
+Which arm for this request, within several budgets? Ask `POST /decide`, act, and tell `POST /feedback` what it earned
+and what it cost. Every error is `application/problem+json`; clients switch on its `type`. Amounts are numbers up to
+9,000,000,000 with at most six decimals.
+"""
+_TAGS = [
+    {"name": "decide", "description": "Choose an arm."},
+    {"name": "feedback", "description": "Tell what became of a choice."},
+    {"name": "campaigns", "description": "What there is to choose and what it may cost."},
+    {"name": "admin", "description": "Budgets, the log behind them, keys."},
+    {"name": "health", "description": "For those who run the service."},
+]
+
+
+@dataclass(frozen=True)
+class HotRoute:
+    """A POST endpoint below FastAPI, with what the document says of it."""
+
+    path: str
+    endpoint: Endpoint
+    tag: str
+    takes: type[Body]
+    answers: type[Answered]
+    problems: tuple[int, ...] = (400, 401, 403, 404, 409, 413, 422, 503)
+
+    def operation(self) -> dict[str, Any]:
+        """Its entry in the document."""
+        name = self.endpoint.__name__
+        given = answers(self.answers, *self.problems)
+        given[200]["headers"] = {
+            "Idempotent-Replayed": {
+                "description": "true for the stored answer to a request that came before",
+                "schema": {"type": "string", "enum": ["true"]},
+            }
+        }
+        return {
+            "tags": [self.tag],
+            "summary": name.replace("_", " ").capitalize(),
+            "description": self.endpoint.__doc__,
+            "operationId": name,
+            **takes(self.takes),
+            "responses": {str(status): answer for status, answer in given.items()},
+        }
+
+
+def _reference(model: type[Body] | type[Answered]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def takes(model: type[Body]) -> dict[str, Any]:
+    """The body of a request, as a part of an operation."""
+    content = {"application/json": {"schema": _reference(model)}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def answers(model: type[Answered], *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """The answers of an operation: one good one and its problems."""
+    good = {"description": "Done.", "content": {"application/json": {"schema": _reference(model)}}}
+    return {status: good, **_problem_answers(statuses)}
+
+
+def streams(media_types: Iterable[str], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The answers of an operation that streams text."""
+    content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
+    return {200: {"description": "A stream.", "content": content}, **_problem_answers(statuses)}
+
+
+def _problem_answers(statuses: Sequence[int]) -> dict[int | str, dict[str, Any]]:
+    return {status: _problem_answer(_PROBLEMS[status]) for status in statuses}
+
+
+def _problem_answer(problem: problems.Problem) -> dict[str, Any]:
+    media = {"schema": _reference(ProblemDocument), "example": problem.document()}
+    answer: dict[str, Any] = {"description": problem.title, "content": {"application/problem+json": media}}
+    if problem.status == 401:
+        answer["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    if problem.status == 503:
+        answer["headers"] = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
+    return answer
+
+
+def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
+    """The whole document."""
+    made = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        description=_DESCRIPTION,
+        tags=_TAGS,
+        routes=app.routes,
+    )
+    paths = {route.path: {"post": route.operation()} for route in hot} | made["paths"]
+    for path, operations in paths.items():
+        for operation in operations.values():
+            operation["security"] = [] if path in _OPEN_PATHS else _SECURITY
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in (*REQUESTS, *ANSWERS)], ref_template="#/components/schemas/{model}"
+    )
+    made["paths"] = paths
+    made["components"] = {
+        "schemas": schemas["$defs"],
+        "securitySchemes": {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        },
+    }
+    return made

@@ -1,0 +1,81 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from service.auth import Principal
+from service.problems import Forbidden, NotFound, Unauthorized
+from service.routes.parts import keyring_of
+
+
+async def authorised(request: Request, role: str) -> Principal:
+    """The holder of the request's key, who must have the role."""
+    keyring, key = keyring_of(request), _key(request)
+    certain, principal = keyring.remembered(key)
+    if not certain:
+        principal = await run_in_threadpool(keyring.lookup, key)
+    if principal is None:
+        raise Unauthorized("the key is not valid, or not any more")
+    if not principal.may(role):
+        raise Forbidden(f"this needs a key with the role {role}", kind="role-missing")
+    return principal
+
+
+def _key(request: Request) -> str:
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    text = credentials.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
+    if not text:
+        raise Unauthorized("send an API key as `Authorization: Bearer …` or `X-API-Key: …`", kind="key-missing")
+    return text
+
+
+def see(principal: Principal, campaign_id: str) -> None:
+    """Pretend that there is no such campaign where the key may not see it."""
+    if not principal.sees(campaign_id):
+        raise NotFound("there is no such campaign", kind="campaign-not-found")
+
+
+async def reader(request: Request) -> Principal:
+    """Anyone who may read."""
+    return await authorised(request, "reader")
+
+
+async def admin(request: Request) -> Principal:
+    """Anyone who may change campaigns."""
+    return await authorised(request, "admin")
+
+
+Reader = Annotated[Principal, Depends(reader)]
+Admin = Annotated[Principal, Depends(admin)]
+
+
+async def unlimited_admin(principal: Admin) -> Principal:
+    """An admin of everything, not of some campaigns."""
+    if principal.limited:
+        raise Forbidden("this key is limited to campaigns", kind="key-limited")
+    return principal
+
+
+CampaignId = Annotated[str, Path(description="the campaign's id", examples=["summer-sale"])]
+
+
+async def readable_campaign(campaign_id: CampaignId, principal: Reader) -> str:
+    """A campaign the key may read."""
+    see(principal, campaign_id)
+    return campaign_id
+
+
+async def writable_campaign(campaign_id: CampaignId, principal: Admin) -> str:
+    """A campaign the key may change."""
+    see(principal, campaign_id)
+    return campaign_id
+
+
+UnlimitedAdmin = Annotated[Principal, Depends(unlimited_admin)]
+ReadableCampaign = Annotated[str, Depends(readable_campaign)]
+WritableCampaign = Annotated[str, Depends(writable_campaign)]

@@ -1,0 +1,186 @@
+"""`/admin`: budgets, the log, statistics, exports, keys and the audit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from service.answers import json_answer
+from service.engine.commands import Adjust, CreateKey, RevokeKey
+from service.ids import is_id
+from service.limits import PAGE_DEFAULT, TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
+from service.openapi import answers, streams, takes
+from service.problems import NotFound
+from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
+from service.routes.campaigns import PageCursor, PageLimit
+from service.routes.parts import keyring_of, parsed, read, submitted
+from service.schemas.admin import (
+    Adjusted,
+    AdjustRequest,
+    ArmPage,
+    AuditPage,
+    BudgetPage,
+    BudgetView,
+    DecidedDetail,
+    DecidedPage,
+    KeyMade,
+    KeyPage,
+    KeyRequest,
+    KeyRevoked,
+    LedgerPage,
+    Timeline,
+    Verification,
+)
+from service.store import reads
+
+router = APIRouter(prefix="/admin", tags=["admin"])
+
+Points = Annotated[int, Query(ge=2, le=TIMELINE_POINTS_MAX, description="how many points at the most")]
+Format = Annotated[Literal["jsonl", "csv"], Query(description="one JSON object per line, or comma-separated values")]
+
+
+@router.get("/budgets", responses=answers(BudgetPage, 401, 403, 422, 503))
+async def list_budgets(
+    request: Request, principal: Reader, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
+) -> Response:
+    """Show the accounts of every campaign the key may see."""
+    found = await read(request, reads.budgets, visible=principal.campaigns, limit=limit, cursor=cursor)
+    return json_answer(found)
+
+
+@router.get("/campaigns/{campaign_id}/budget", responses=answers(BudgetView, 401, 403, 404, 503))
+async def show_budget(request: Request, campaign_id: ReadableCampaign) -> Response:
+    """Show the accounts of a campaign; pace is the share spent over the share of the flight."""
+    return json_answer(await read(request, reads.budget, campaign_id))
+
+
+@router.get("/campaigns/{campaign_id}/ledger", responses=answers(LedgerPage, 401, 403, 404, 422, 503))
+async def list_movements(
+    request: Request, campaign_id: ReadableCampaign, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
+) -> Response:
+    """List every movement of the accounts, newest first."""
+    return json_answer(await read(request, reads.ledger, campaign_id, limit=limit, cursor=cursor))
+
+
+@router.post(
+    "/campaigns/{campaign_id}/adjust",
+    responses=answers(Adjusted, 400, 401, 403, 404, 409, 413, 422, 503),
+    openapi_extra=takes(AdjustRequest),
+)
+async def adjust_spent(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
+    """Correct what was spent by a signed amount; the reason goes into the audit."""
+    body = await parsed(request, AdjustRequest)
+    command = Adjust(campaign_id, body.resource, body.amount, body.reason, principal.key_id)
+    return await submitted(request, command)
+
+
+@router.get("/campaigns/{campaign_id}/verify", responses=answers(Verification, 401, 403, 404, 503))
+async def verify_campaign(request: Request, campaign_id: ReadableCampaign) -> Response:
+    """Compute the accounts anew from the log, in one snapshot."""
+    return json_answer(await read(request, reads.verify, campaign_id))
+
+
+@router.get("/campaigns/{campaign_id}/timeline", responses=answers(Timeline, 401, 403, 404, 422, 503))
+async def show_timeline(
+    request: Request, campaign_id: ReadableCampaign, points: Points = TIMELINE_POINTS_DEFAULT
+) -> Response:
+    """Show the campaign's history, thinned to a few hundred points."""
+    return json_answer(await read(request, reads.timeline, campaign_id, points=points))
+
+
+@router.get("/campaigns/{campaign_id}/arms", responses=answers(ArmPage, 401, 403, 404, 503))
+async def list_arms(request: Request, campaign_id: ReadableCampaign) -> Response:
+    """Show share, mean reward, mean cost and last play of every arm."""
+    return json_answer(await read(request, reads.arms, campaign_id))
+
+
+@router.get("/campaigns/{campaign_id}/decisions", responses=answers(DecidedPage, 401, 403, 404, 422, 503))
+async def list_decisions(
+    request: Request, campaign_id: ReadableCampaign, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
+) -> Response:
+    """List decisions, newest first, each with what has become of it."""
+    return json_answer(await read(request, reads.decisions, campaign_id, limit=limit, cursor=cursor))
+
+
+@router.get("/campaigns/{campaign_id}/decisions/{decision_id}", responses=answers(DecidedDetail, 401, 403, 404, 503))
+async def show_decision(
+    request: Request,
+    campaign_id: ReadableCampaign,
+    decision_id: Annotated[str, Path(description="the decision's id", examples=["checkout-7f3a"])],
+) -> Response:
+    """Show a decision with its request, its explanation and its outcomes."""
+    return json_answer(await read(request, reads.decision, campaign_id, decision_id))
+
+
+@router.get("/campaigns/{campaign_id}/export", responses=streams(reads.FORMATS.values(), 401, 403, 404, 422, 503))
+async def export_decisions(
+    request: Request, campaign_id: ReadableCampaign, form: Annotated[Format, Query(alias="format")] = "jsonl"
+) -> Response:
+    """Stream every decision up to now with its outcome, oldest first."""
+    start = await read(request, reads.export_start, campaign_id)
+    # The first page is read before the answer begins, so that what fails then is still a proper problem.
+    first = await read(request, reads.export_page, start, form, 0)
+    name = f'attachment; filename="{campaign_id}.{form}"'
+    return StreamingResponse(
+        _pages(request, start, form, first), media_type=reads.FORMATS[form], headers={"Content-Disposition": name}
+    )
+
+
+async def _pages(
+    request: Request, start: reads.Seen, form: str, first: tuple[bytes, int | None]
+) -> AsyncIterator[bytes]:
+    page, after = first
+    yield page
+    while after is not None:
+        page, after = await read(request, reads.export_page, start, form, after)
+        yield page
+
+
+@router.post(
+    "/keys",
+    status_code=201,
+    responses=answers(KeyMade, 400, 401, 403, 413, 422, 503, status=201),
+    openapi_extra=takes(KeyRequest),
+)
+async def create_key(request: Request, principal: UnlimitedAdmin) -> Response:
+    """Make a key; its text is in the answer and nowhere else."""
+    body = await parsed(request, KeyRequest)
+    campaigns = None if body.campaigns is None else tuple(body.campaigns)
+    answer = await submitted(request, CreateKey(body.name, body.role, campaigns, principal.key_id))
+    answer.headers["Cache-Control"] = "no-store"
+    keyring_of(request).forget()
+    return answer
+
+
+@router.get("/keys", responses=answers(KeyPage, 401, 403, 422, 503))
+async def list_keys(
+    request: Request, principal: UnlimitedAdmin, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
+) -> Response:
+    """List all keys, revoked ones too, without their text."""
+    return json_answer(await read(request, reads.keys, limit=limit, cursor=cursor))
+
+
+@router.delete("/keys/{key_id}", responses=answers(KeyRevoked, 401, 403, 404, 409, 503))
+async def revoke_key(
+    request: Request,
+    key_id: Annotated[str, Path(description="the key's id", examples=["key-3f9a"])],
+    principal: UnlimitedAdmin,
+) -> Response:
+    """Make a key invalid for good; the last admin key stays."""
+    if not is_id(key_id):
+        raise NotFound("there is no such key", kind="key-not-found")
+    answer = await submitted(request, RevokeKey(key_id, principal.key_id))
+    keyring_of(request).forget()
+    return answer
+
+
+@router.get("/audit", responses=answers(AuditPage, 401, 403, 422, 503))
+async def list_audit(
+    request: Request, principal: UnlimitedAdmin, limit: PageLimit = PAGE_DEFAULT, cursor: PageCursor = None
+) -> Response:
+    """List what was done to campaigns and keys, newest first."""
+    return json_answer(await read(request, reads.audit, limit=limit, cursor=cursor))

@@ -1,0 +1,45 @@
+"""Is it alive, is it ready, and how does it do: for those who run the service."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.answers import json_answer
+from service.metrics import CONTENT_TYPE
+from service.openapi import answers, streams
+from service.problems import Forbidden
+from service.routes.access import authorised
+from service.routes.parts import engine_of, keyring_of, metrics_of, read
+from service.schemas.admin import Liveness, Readiness
+from service.store import reads
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", responses=answers(Liveness))
+async def livez() -> Response:
+    """Tell that the process answers; says nothing of what it depends on."""
+    return json_answer({"status": "ok"})
+
+
+@router.get("/readyz", responses=answers(Readiness, 503))
+async def readyz(request: Request) -> Response:
+    """Tell that the process can serve: its parts are there and the database answers."""
+    engine_of(request)
+    keyring_of(request)
+    await read(request, reads.ping)
+    return json_answer({"status": "ready"})
+
+
+@router.get("/metrics", responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503))
+async def show_metrics(request: Request) -> Response:
+    """Show Prometheus metrics; needs a reader's key unless they are public."""
+    if not request.app.state.settings.metrics_public:
+        principal = await authorised(request, "reader")
+        if principal.limited:
+            raise Forbidden("this key is limited to campaigns, and metrics are of all", kind="key-limited")
+    text = await run_in_threadpool(metrics_of(request).text)
+    return Response(text, media_type=CONTENT_TYPE)

@@ -1,0 +1,434 @@
+"""Bodies of `/campaigns`: a configuration, a change of it, and a campaign as it stands."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from cbwk_core.features import BUCKETS_MAX, DIMENSION_MAX, ContextEncoder
+from service.engine.campaign import Campaign, encoder_of
+from service.engine.deciding import uuid7
+from service.limits import (
+    ARMS_MAX,
+    FEATURES_MAX,
+    HORIZON_MAX,
+    LATE_WINDOW_SECONDS_MAX,
+    PARAMETERS_MAX,
+    RESOURCES_MAX,
+    SEED_MAX,
+    TTL_SECONDS_MAX,
+)
+from service.money import micros
+from service.schemas.base import (
+    Amount,
+    Answered,
+    Body,
+    Features,
+    Id,
+    Misfit,
+    Moment,
+    Name,
+    Page,
+    PositiveAmount,
+    UniqueIds,
+    Value,
+    example,
+    unique,
+)
+
+# Stands for a horizon that is still to be estimated from traffic.
+HORIZON_UNKNOWN = 1_000
+
+CONFIG_EXAMPLE: dict[str, Any] = {
+    "id": "summer-sale",
+    "arms": [{"id": "banner-a"}, {"id": "banner-b", "max_cost": {"usd": 0.02}}],
+    "resources": [
+        {"id": "usd", "budget": 250, "max_cost": 0.05},
+        {"id": "impressions", "budget": 50000, "max_cost": 1},
+    ],
+    "horizon": 100000,
+    "ends_at": None,
+    "context": {
+        "features": [
+            {"name": "hour", "type": "number", "min": 0, "max": 23},
+            {"name": "device", "type": "category", "values": ["mobile", "desktop"]},
+            {"name": "site", "type": "hash", "buckets": 16},
+        ]
+    },
+    "reward": {"min": 0, "max": 1},
+    "model": "per_arm",
+    "arm_features": None,
+    "policy": {
+        "preset": "practical",
+        "oracle": {"kind": "newton", "link": "identity", "forgetting": None},
+        "gamma": "auto",
+        "z": "auto",
+        "two_stage": "auto",
+    },
+    "feedback": {"ttl_seconds": 3600, "late_window_seconds": 604800, "missing_reward": 0, "missing_cost": "hold"},
+    "seed": 7,
+}
+
+
+class _Sparse(Body):
+    """A part that is stored and shown without the fields nobody gave."""
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
+class _Feature(_Sparse):
+    @model_validator(mode="after")
+    def _fits_the_library(self) -> Self:
+        declared = self.model_dump()
+        try:
+            encoder_of({"features": [declared]})
+        except ValueError as error:
+            raise ValueError(
+                _without_values(str(error)).replace(f"feature {declared['name']!r}", "a feature")
+            ) from None
+        return self
+
+
+class NumberFeature(_Feature):
+    """A number, scaled by its range; outside it is clipped, or 422 when strict."""
+
+    name: Name
+    type: Literal["number"]
+    min: float
+    max: float
+    default: float | None = None
+    strict: bool = False
+
+
+class CategoryFeature(_Feature):
+    """One of the declared strings; another one encodes as zeros, or is 422 when strict."""
+
+    name: Name
+    type: Literal["category"]
+    values: Annotated[list[Value], Field(min_length=1, max_length=DIMENSION_MAX)]
+    default: Value | None = None
+    strict: bool = False
+
+
+class HashFeature(_Feature):
+    """Any string, for identifiers too many to declare."""
+
+    name: Name
+    type: Literal["hash"]
+    buckets: Annotated[int, Field(ge=1, le=BUCKETS_MAX)]
+    default: Value | None = None
+
+
+Feature = Annotated[NumberFeature | CategoryFeature | HashFeature, Field(discriminator="type")]
+
+
+class Space(_Sparse):
+    """What a context, or an arm, is described by: named features or a plain list of numbers."""
+
+    features: Annotated[list[Feature], Field(min_length=1, max_length=FEATURES_MAX)] | None = None
+    dimension: Annotated[int, Field(ge=1, le=DIMENSION_MAX)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Self:
+        if (self.features is None) == (self.dimension is None):
+            raise ValueError("must have either features or dimension")
+        unique("features", (feature.name for feature in self.features or ()), "name")
+        _core("features", lambda: encoder_of(self.model_dump()))
+        return self
+
+
+class Arm(_Sparse):
+    """Something to choose. Its max cost is the hold of a decision for it, by default the resource's."""
+
+    id: Id
+    max_cost: Annotated[dict[Id, Amount], Field(max_length=RESOURCES_MAX)] | None = None
+    features: Features | None = None
+
+
+class Resource(Body):
+    """Something that is paid with; no decision costs more than `max_cost` of it."""
+
+    id: Id
+    budget: PositiveAmount
+    max_cost: PositiveAmount
+
+
+class RewardRange(Body):
+    """What a reward may be; outside it is clipped."""
+
+    min: float = 0
+    max: float = 1
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.min < self.max or self.max - self.min == float("inf"):
+            raise ValueError("must have min below max, and not endlessly far")
+        return self
+
+
+class Oracle(Body):
+    """How rewards and costs are predicted."""
+
+    kind: Literal["newton", "gradient", "aggregate", "kernel"] = "newton"
+    link: Literal["identity", "logistic"] = "identity"
+    forgetting: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+
+
+class Policy(Body):
+    """How arms are chosen."""
+
+    preset: Literal["practical", "paper", "authors"] = "practical"
+    oracle: Oracle = Oracle()
+    gamma: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    z: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    two_stage: Literal["auto", "off", "paper", "measured"] | bool = "auto"
+
+
+Seconds = Annotated[int, Field(ge=1, le=TTL_SECONDS_MAX)]
+LateSeconds = Annotated[int, Field(ge=0, le=LATE_WINDOW_SECONDS_MAX)]
+MissingCost = Literal["hold", "none"]
+
+
+class FeedbackTerms(Body):
+    """How long feedback may take, and what is assumed where it never comes."""
+
+    ttl_seconds: Seconds = 3600
+    late_window_seconds: LateSeconds = 604_800
+    missing_reward: float | None = Field(default=0, description="null: an expired decision teaches nothing")
+    missing_cost: MissingCost = Field(default="hold", description="hold: charged as if it cost all that was held")
+
+
+class CampaignConfig(Body):
+    """A campaign: what there is to choose, what it may cost, what is known of a request."""
+
+    model_config = ConfigDict(json_schema_extra=example(CONFIG_EXAMPLE))
+
+    id: Id = Field(default_factory=lambda: uuid7(time.time_ns() // 1000))
+    arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)]
+    resources: Annotated[list[Resource], Field(min_length=1, max_length=RESOURCES_MAX)]
+    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(
+        default=None, description="expected number of decisions; or give ends_at"
+    )
+    ends_at: Moment | None = Field(default=None, description="the horizon is then estimated from traffic")
+    context: Space
+    reward: RewardRange = RewardRange()
+    model: Literal["per_arm", "shared"] = "per_arm"
+    arm_features: Space | None = Field(default=None, description='what arms are described by, for model "shared"')
+    policy: Policy = Policy()
+    feedback: FeedbackTerms = FeedbackTerms()
+    # From a seed one can tell every draw in advance, so nobody's is guessable.
+    seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = Field(default_factory=lambda: secrets.randbelow(SEED_MAX))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.horizon is None) == (self.ends_at is None):
+            raise Misfit("horizon", "must be given, or ends_at, and not both")
+        unique("resources", (resource.id for resource in self.resources))
+        unique("arms", (arm.id for arm in self.arms))
+        if (self.model == "shared") != (self.arm_features is not None):
+            raise Misfit("arm_features", 'must be given if model is "shared", and only then')
+        if self.model == "per_arm" and not self.arms:
+            raise Misfit("arms", 'must have at least one, unless model is "shared" and requests send actions')
+        low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
+        if "missing_reward" in self.feedback.model_fields_set and missing is not None and not low <= missing <= high:
+            raise Misfit("feedback.missing_reward", "must lie within the range of reward")
+        check_config(self.plain())
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """The configuration in plain JSON types, defaults filled in."""
+        config = self.model_dump()
+        if "missing_reward" not in self.feedback.model_fields_set:
+            low, high = self.reward.min, self.reward.max
+            config["feedback"]["missing_reward"] = min(max(0, low), high)
+        return config
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuse, with a Misfit, a configuration whose parts do not fit each other; also one made by a change.
+
+    >>> check_config({**CONFIG_EXAMPLE, "arms": [{"id": "a", "max_cost": {"eur": 1}}]})
+    Traceback (most recent call last):
+    service.schemas.base.Misfit: arms.0.max_cost must have resources of the campaign only
+    """
+    if len(config["arms"]) > ARMS_MAX:
+        raise Misfit("arms", f"must be at most {ARMS_MAX}, retired ones included")
+    limits = {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
+    known = {**config, "horizon": config["horizon"] or HORIZON_UNKNOWN}
+    campaign = Campaign(number=0, id=config["id"], version=0, config=known)
+    for index, arm in enumerate(config["arms"]):
+        _check_arm(f"arms.{index}", arm, limits, campaign.arm_encoder)
+    blocks = len(campaign.arms) if config["model"] == "per_arm" else 1
+    if config["policy"]["oracle"]["kind"] == "newton" and blocks * (campaign.dimension + 1) ** 2 > PARAMETERS_MAX:
+        raise Misfit(
+            "arms",
+            f"or features are too many: the newton oracle keeps arms·(features + 1)² numbers, "
+            f"at most {PARAMETERS_MAX}; the gradient oracle keeps fewer",
+        )
+    _core("policy", lambda: campaign.policy)
+
+
+def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:
+    own = arm.get("max_cost") or {}
+    if not limits.keys() >= own.keys():
+        raise Misfit(f"{field}.max_cost", "must have resources of the campaign only")
+    if any(micros(cost) > limits[resource] for resource, cost in own.items()):
+        raise Misfit(f"{field}.max_cost", "must be at most that of its resource")
+    features = arm.get("features")
+    if (encoder is None) != (features is None):
+        raise Misfit(f"{field}.features", 'must be given if model is "shared", and only then')
+    if encoder is not None and features is not None:
+        _core(f"{field}.features", lambda: encoder.encode(features))
+
+
+def _core(field: str, make: Callable[[], object]) -> None:
+    """Let the library judge; its complaints name the field and leave out the values they quote."""
+    try:
+        make()
+    except ValueError as error:
+        raise Misfit(field, f"cannot be used: {_without_values(str(error))}") from None
+
+
+def _without_values(message: str) -> str:
+    """A complaint of the library, up to the value it found.
+
+    >>> _without_values("preset must be one of ['paper'], got 'x'")
+    "preset must be one of ['paper']"
+    """
+    return message.partition(", got ")[0]
+
+
+class BudgetChange(Body):
+    """A new total budget."""
+
+    id: Id
+    budget: Amount
+
+
+class FeedbackTermsChange(Body):
+    """Only what is to change."""
+
+    ttl_seconds: Seconds = 3600
+    late_window_seconds: LateSeconds = 604_800
+    missing_reward: float | None = 0
+    missing_cost: MissingCost = "hold"
+
+
+class CampaignPatch(Body):
+    """What is to change; nothing learnt is lost by it."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            {
+                "resources": [{"id": "usd", "budget": 300}],
+                "add_arms": [{"id": "banner-c"}],
+                "retire_arms": ["banner-b"],
+                "expected_version": 1,
+            }
+        )
+    )
+
+    resources: Annotated[list[BudgetChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
+    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = None
+    ends_at: Moment | None = None
+    add_arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)] = Field(default=[])
+    retire_arms: Annotated[UniqueIds, Field(max_length=ARMS_MAX)] = Field(default=[])
+    feedback: FeedbackTermsChange = FeedbackTermsChange()
+    expected_version: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="the version this change is made to; 409 if there is a newer one"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.model_fields_set - {"expected_version"}:
+            raise ValueError("must have something to change")
+        if self.horizon is not None and self.ends_at is not None:
+            raise Misfit("horizon", "must be given, or ends_at, and not both")
+        unique("resources", (resource.id for resource in self.resources))
+        unique("add_arms", (arm.id for arm in self.add_arms))
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """The fields that were given, in plain JSON types."""
+        return self.model_dump(exclude_unset=True)
+
+
+class AccountView(Answered):
+    """One resource: granted = free + held + spent while nothing is overrun; pace 1 is on plan."""
+
+    id: str
+    granted: float
+    held: float
+    spent: float
+    overrun: float
+    free: float
+    pace: float | None
+
+
+ACCOUNT_EXAMPLE = {
+    "id": "usd",
+    "granted": 250,
+    "held": 0.35,
+    "spent": 41.2,
+    "overrun": 0,
+    "free": 208.45,
+    "pace": 1.02,
+}
+CAMPAIGN_EXAMPLE = {
+    "id": "summer-sale",
+    "status": "active",
+    "version": 1,
+    "round": 16150,
+    "policy_version": 15890,
+    "created_at": "2026-11-16T08:00:00Z",
+    "config": CONFIG_EXAMPLE,
+    "accounts": [ACCOUNT_EXAMPLE],
+    "prices": {"usd": 1.71},
+}
+SUMMARY_EXAMPLE = {
+    "id": "summer-sale",
+    "status": "active",
+    "version": 1,
+    "round": 16150,
+    "created_at": "2026-11-16T08:00:00Z",
+}
+
+
+class CampaignView(Answered):
+    """A campaign as it stands."""
+
+    model_config = ConfigDict(json_schema_extra=example(CAMPAIGN_EXAMPLE))
+
+    id: str
+    status: Literal["active", "paused", "archived"]
+    version: int = Field(description="of the configuration")
+    round: int
+    policy_version: int = Field(description="outcomes learnt")
+    created_at: str
+    config: dict[str, Any]
+    accounts: list[AccountView]
+    prices: dict[str, float] = Field(description="λ by resource at the last decision, in reward per unit")
+
+
+class CampaignSummary(Answered):
+    """A campaign in a list."""
+
+    id: str
+    status: Literal["active", "paused", "archived"]
+    version: int
+    round: int
+    created_at: str
+
+
+class CampaignPage(Page):
+    """Campaigns in the order they were made."""
+
+    model_config = ConfigDict(json_schema_extra=example({"items": [SUMMARY_EXAMPLE], "next_cursor": None}))
+
+    items: list[CampaignSummary]

@@ -1,0 +1,419 @@
+"""One database behind one interface: a SQLite file that belongs to one process, or PostgreSQL for several.
+
+DatabaseError
+├── DatabaseUrlInvalid      the URL names no database that can be opened here
+├── DatabaseInUse           another process has the SQLite file
+├── DatabaseUnusable        the SQLite file cannot be used: not writable, no database, the disk is full
+├── DatabaseUnreachable     PostgreSQL does not answer, or does not let us in
+└── DatabaseNotMigrated     its tables are not those of this version (see service.store.migrate)
+
+These are raised while a database is opened, with one line for whoever starts the process. Later errors are
+SQLAlchemy's; `Database.is_connection_error` tells those of the database from those of the data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import psycopg
+from sqlalchemy import Connection, Engine, QueuePool, RowMapping, Table, create_engine, event, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from service.settings import Settings
+from service.store import tables
+from service.store.append import append_rows
+
+# A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
+_PEER_SILENT_SECONDS_MAX = 15
+# Any number will do that nobody else in the same database takes: "cbwk" in ASCII.
+_TURN = 0x6362776B
+_LOCK_NOT_AVAILABLE = "55P03"
+# Whole classes of SQLSTATE: connection, resources of the server (disk, memory, connections), an operator's intervention
+# (shutdown, restart, cancelled by statement_timeout); then locks not had in time, transactions idle or open too long,
+# and a server that has become a read-only standby.
+_AWAY_STATES = ("08", "53", "57", _LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006")
+_FILE_CODES = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+_AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
+
+# SQLite has no clock of its own, and the machine's may be set back while we run: it is read once.
+_CLOCK_START_MICROS = (time.time_ns() - time.monotonic_ns()) // 1000
+
+
+class DatabaseError(Exception):
+    """A database that cannot be opened; the message is one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class DatabaseUrlInvalid(DatabaseError):  # noqa: N818 - as all below: named for what is the case
+    """The URL names no database that can be opened here."""
+
+
+class DatabaseInUse(DatabaseError):  # noqa: N818
+    """Another process has the SQLite file."""
+
+
+class DatabaseUnusable(DatabaseError):  # noqa: N818
+    """The SQLite file cannot be used."""
+
+
+class DatabaseUnreachable(DatabaseError):  # noqa: N818
+    """PostgreSQL does not answer, or does not let us in."""
+
+
+class DatabaseNotMigrated(DatabaseError):  # noqa: N818
+    """The tables are not those of this version."""
+
+
+class Database:
+    """Connections to one database: `write()` for one transaction, `read()` for one snapshot.
+
+    On SQLite there is one writing connection: a second `write()` waits until the first has ended.
+    """
+
+    def __init__(self, url: URL, writer: Engine, reader: Engine, *, path: Path | None, lock: int | None) -> None:
+        self.url = _public(url)
+        self.path = path
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        pool_size: int = 5,
+        statement_timeout_ms: int = 5_000,
+        lock_timeout_ms: int = 500,
+        idle_in_transaction_timeout_ms: int = 5_000,
+        connect_timeout_seconds: int = 5,
+    ) -> Self:
+        """Open the database and talk to it once, so that what is wrong is known now. 0 ms is no limit.
+
+        Raises a `DatabaseError`.
+        """
+        parsed = _parse(url)
+        if parsed.drivername == "sqlite":
+            return cls._open_sqlite(parsed, pool_size, statement_timeout_ms, connect_timeout_seconds)
+        session = {
+            "statement_timeout": statement_timeout_ms,
+            "lock_timeout": lock_timeout_ms,
+            "idle_in_transaction_session_timeout": idle_in_transaction_timeout_ms,
+            "synchronous_commit": "on",
+        }
+        return cls._open_postgresql(parsed, pool_size, connect_timeout_seconds, session)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Open the database that the settings name."""
+        return cls.open(
+            settings.database_url,
+            pool_size=settings.pool_size,
+            statement_timeout_ms=settings.statement_timeout_ms,
+            lock_timeout_ms=settings.lock_timeout_ms,
+            idle_in_transaction_timeout_ms=settings.idle_in_transaction_timeout_ms,
+            connect_timeout_seconds=settings.connect_timeout_seconds,
+        )
+
+    @classmethod
+    def _open_sqlite(cls, url: URL, pool_size: int, busy_timeout_ms: int, wait_seconds: int) -> Self:
+        path = _sqlite_path(url)
+        lock = _lock_file(path)
+        writer = _sqlite_engine(path, "IMMEDIATE", 1, busy_timeout_ms, wait_seconds)
+        reader = _sqlite_engine(path, "DEFERRED", pool_size, busy_timeout_ms, wait_seconds)
+        database = cls(url, writer, reader, path=path, lock=lock)
+        try:
+            with database.write(), database.read():
+                return database
+        except DBAPIError as error:
+            database.close()
+            raise DatabaseUnusable(f"cannot use the database {path}: {error.orig}") from error
+
+    @classmethod
+    def _open_postgresql(cls, url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any]) -> Self:
+        writer = _postgresql_engine(url, pool_size, connect_seconds, session, read_only=False)
+        reader = _postgresql_engine(url, pool_size, connect_seconds, session, read_only=True)
+        database = cls(url, writer, reader, path=None, lock=None)
+        try:
+            with database.read() as connection:
+                connection.execute(select(1))
+        except DBAPIError as error:
+            database.close()
+            reason = str(error.orig).strip().partition("\n")[0]
+            raise DatabaseUnreachable(f"cannot connect to {database.url}: {reason}") from error
+        return database
+
+    def close(self) -> None:
+        """End every connection and let another process have the file. A closed database opens nothing again."""
+        self._closed = True
+        self._reader.dispose()
+        self._writer.dispose()  # the last to go: it moves SQLite's log into the file
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def dialect(self) -> Literal["sqlite", "postgresql"]:
+        """Which of the two it is."""
+        return "postgresql" if self.path is None else "sqlite"
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
+        assert not self._closed, "a closed database has lost its lock"
+        with self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One snapshot that cannot be written to. Keep it short: SQLite's log grows while a reader stands on it."""
+        assert not self._closed, "a closed database has lost its lock"
+        with self._reader.begin() as connection:
+            yield connection
+
+    def now_micros(self, connection: Connection) -> int:
+        """The time in whole microseconds: of PostgreSQL, which its replicas share, or of this process; never goes back
+        while the process runs."""
+        if self.dialect == "sqlite":
+            return _CLOCK_START_MICROS + time.monotonic_ns() // 1000
+        micros = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
+        return int(connection.execute(micros).scalar_one())
+
+    def take_turn(self, connection: Connection) -> None:
+        """Wait until no other replica does what only one may do at a time, and keep the others out until the
+        transaction ends. SQLite needs nothing: it has no other replica."""
+        if self.dialect == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _TURN})
+
+    def append(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows of plain Python values, all with the columns of the first: the fast way of either database."""
+        append_rows(connection, table, rows)
+
+    def lock_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int) -> Sequence[RowMapping]:
+        """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
+
+        A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
+        campaigns it holds and no others. What other transactions committed is read after this, in later statements:
+        a statement that waits for a lock sees the rest of the database as it was before.
+        """
+        if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
+            return connection.execute(_states(numbers)).mappings().all()
+        _driver_sql(connection, f"SET LOCAL lock_timeout = {timeout_ms:d}; SAVEPOINT locking")
+        rows = _lock_or_none(connection, numbers)
+        if rows is not None:
+            # The savepoint stays open: a row locked in one subtransaction and updated in another costs PostgreSQL more.
+            return rows
+        locked: list[RowMapping] = []
+        if len(numbers) == 1:
+            return locked
+        for number in sorted(set(numbers)):
+            locked += _lock_or_none(connection, [number]) or []
+            _driver_sql(connection, "SAVEPOINT locking")
+        return locked
+
+    @staticmethod
+    def is_connection_error(error: BaseException) -> bool:
+        """Whether the database is at fault and not the data: away, shutting down, full, or out of time.
+
+        What was asked may succeed later without a change. After a failed commit it may also have succeeded already.
+        """
+        if isinstance(error, PoolTimeoutError | DatabaseUnreachable):
+            return True
+        if isinstance(error, DBAPIError):
+            return error.connection_invalidated or Database.is_connection_error(error.orig or ValueError())
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None:
+            return True  # libpq's own: refused, closed, timed out
+        if isinstance(error, psycopg.Error):
+            return (error.sqlstate or "").startswith(_AWAY_STATES)
+        return _sqlite_code(error) in _AWAY_CODES
+
+    @staticmethod
+    def is_file_error(error: BaseException) -> bool:
+        """Whether SQLite's file failed: then nobody knows what is on the disk, and the process should end."""
+        return _sqlite_code(error.orig if isinstance(error, DBAPIError) and error.orig else error) in _FILE_CODES
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Without its cause: the text may carry a password.
+        raise DatabaseUrlInvalid("the database URL cannot be read") from None
+    if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise DatabaseUrlInvalid("the database URL must begin with sqlite:/// or postgresql://")
+    if not parsed.database or parsed.database == ":memory:" or parsed.host or parsed.query:
+        raise DatabaseUrlInvalid(
+            "a SQLite URL names a file and nothing else: sqlite:///relative or sqlite:////absolute"
+        )
+    return parsed.set(drivername="sqlite")
+
+
+def _public(url: URL) -> str:
+    """The URL as it may be shown: libpq also takes passwords among its options."""
+    query = {name: value for name, value in url.query.items() if "password" not in name}
+    drivername = url.drivername.partition("+")[0]
+    return URL.create(drivername, url.username, None, url.host, url.port, url.database, query).render_as_string()
+
+
+def _sqlite_path(url: URL) -> Path:
+    """The file, by the path every process agrees on, in a directory that is there."""
+    path = Path(url.database or "").expanduser().absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.resolve()
+    except OSError as error:
+        raise DatabaseUnusable(f"cannot make the directory {path.parent}: {error.strerror}") from error
+
+
+def _lock_file(path: Path) -> int:
+    """Take the file for this process, until it closes the descriptor or ends, however it ends."""
+    beside = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DatabaseUnusable(f"cannot write to the directory {path.parent}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise DatabaseInUse(
+            f"another process uses {path}; SQLite serves one process at a time, PostgreSQL several"
+        ) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise DatabaseUnusable(f"cannot lock {beside}: {error.strerror}") from error
+    return descriptor
+
+
+def _sqlite_engine(
+    path: Path, mode: Literal["IMMEDIATE", "DEFERRED"], pool_size: int, busy_timeout_ms: int, wait_seconds: int
+) -> Engine:
+    def connect() -> sqlite3.Connection:
+        # Without isolation_level the driver would begin transactions at moments of its own choice. The pool hands a
+        # connection to one thread at a time.
+        source = path.as_uri() + ("?mode=ro" if mode == "DEFERRED" else "")
+        connection = sqlite3.connect(
+            source, uri=True, isolation_level=None, check_same_thread=False, timeout=busy_timeout_ms / 1000
+        )
+        try:
+            if mode == "DEFERRED":
+                connection.execute("PRAGMA query_only = ON")
+            else:
+                connection.execute("PRAGMA journal_mode = WAL")
+                # A commit is on the disk when it returns: what was answered must outlive a power cut.
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    engine = create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=wait_seconds,
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"BEGIN {mode}")
+
+    return engine
+
+
+def _postgresql_engine(
+    url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any], *, read_only: bool
+) -> Engine:
+    options = {
+        "application_name": "cbwk",
+        "client_encoding": "UTF8",
+        "connect_timeout": connect_seconds,
+        "keepalives": 1,
+        "keepalives_idle": _PEER_SILENT_SECONDS_MAX // 3,
+        "keepalives_interval": _PEER_SILENT_SECONDS_MAX // 3,
+        "keepalives_count": 2,
+        "tcp_user_timeout": _PEER_SILENT_SECONDS_MAX * 1000,
+    }
+    engine = create_engine(
+        url,
+        isolation_level="REPEATABLE READ" if read_only else "READ COMMITTED",
+        connect_args={name: value for name, value in options.items() if name not in url.query},
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=connect_seconds,
+        # One empty round trip, so that a restart of the server costs the idle connections and no request.
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: psycopg.Connection[Any], _: object) -> None:
+        # Not among the connection's options: poolers such as PgBouncer refuse those.
+        connection.autocommit = True  # or a rollback would undo them
+        for name, value in session.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
+        connection.autocommit = False
+        connection.read_only = read_only
+
+    return engine
+
+
+def _states(numbers: Sequence[int]) -> Any:
+    state = tables.campaign_state
+    return select(state).where(state.c.campaign.in_(sorted(set(numbers)))).order_by(state.c.campaign)
+
+
+def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> Sequence[RowMapping] | None:
+    """The locked rows, or None and nothing locked since the last savepoint if one could not be had in time."""
+    try:
+        return connection.execute(_states(numbers).with_for_update()).mappings().all()
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        _driver_sql(connection, "ROLLBACK TO SAVEPOINT locking")
+        return None
+
+
+def _driver_sql(connection: Connection, statements: str) -> None:
+    """Several statements in one round trip, which PostgreSQL takes only without parameters."""
+    connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
+
+def _sqlite_code(error: BaseException) -> int | None:
+    """SQLite's primary error code: the low byte of the extended one."""
+    code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
+    return None if code is None else code & 0xFF

@@ -1,0 +1,129 @@
+"""API keys. A key is 256 random bits; only their SHA-256 is kept: who reads the database can use none of them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from service.problems import Conflict, NotFound
+from service.store.tables import ROLES, api_key, audit
+
+_PREFIX = "cbwk_"  # by which people, and tools that search for leaked secrets, know a key when they see one
+_KEY_BYTES = 32
+_KEY_LENGTH = len(_PREFIX) + 43  # base64url without padding
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """What is known of a key; its text is not."""
+
+    id: str
+    name: str
+    role: str
+    campaigns: frozenset[str] | None  # None: all
+    created_at: int
+    revoked_at: int | None
+
+
+def create_key(
+    connection: Connection,
+    name: str,
+    role: str,
+    campaigns: Collection[str] | None,
+    now: int,
+    *,
+    actor: str | None = None,
+) -> tuple[str, str]:
+    """Make a key and return its id and its text, which nobody can ask for again. An actor is written to the audit."""
+    if role not in ROLES:
+        raise ValueError(f"role must be one of {', '.join(ROLES)}")
+    key_id = f"key-{secrets.token_hex(8)}"
+    text = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+    connection.execute(
+        insert(api_key).values(
+            id=key_id,
+            name=name,
+            role=role,
+            campaigns=None if campaigns is None else json.dumps(sorted(set(campaigns))),
+            digest=_digest(text),
+            created_at=now,
+        )
+    )
+    _write_audit(connection, now, actor, "key.create", {"id": key_id, "name": name, "role": role})
+    return key_id, text
+
+
+def list_keys(connection: Connection) -> list[StoredKey]:
+    """Every key there ever was, oldest first, revoked ones too: the audit names them."""
+    return [
+        _stored(row) for row in connection.execute(_COLUMNS.order_by(api_key.c.created_at, api_key.c.id)).mappings()
+    ]
+
+
+def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | None = None) -> None:
+    """Make a key invalid for good; a second time is no error. An actor is written to the audit.
+
+    Raises NotFound, or Conflict for the last key that can make others.
+    """
+    # Locked first, in a statement of its own: of two admins who revoke each other's key at once, one must fail.
+    admins = usable_admin_keys(connection, lock=True)
+    row = connection.execute(_COLUMNS.where(api_key.c.id == key_id)).mappings().one_or_none()
+    if row is None:
+        raise NotFound("there is no such key", kind="key-not-found")
+    if row["revoked_at"] is not None:
+        return
+    if admins == [key_id]:
+        raise Conflict("this is the last admin key: make another one first", kind="last-admin-key")
+    connection.execute(update(api_key).where(api_key.c.id == key_id).values(revoked_at=now))
+    _write_audit(connection, now, actor, "key.revoke", {"id": key_id})
+
+
+def find_key(connection: Connection, text: str) -> StoredKey | None:
+    """The valid key with this text. What cannot be one is not asked for."""
+    if len(text) != _KEY_LENGTH or not text.startswith(_PREFIX) or not text.isascii():
+        return None
+    found = connection.execute(_COLUMNS.where(api_key.c.digest == _digest(text), api_key.c.revoked_at.is_(None)))
+    row = found.mappings().one_or_none()
+    return None if row is None else _stored(row)
+
+
+def usable_admin_keys(connection: Connection, *, lock: bool = False) -> list[str]:
+    """The ids of the valid keys that may make keys: admins of all campaigns, not of some."""
+    rows = (
+        select(api_key.c.id)
+        .where(api_key.c.role == "admin", api_key.c.campaigns.is_(None), api_key.c.revoked_at.is_(None))
+        .order_by(api_key.c.id)
+    )
+    return list(connection.execute(rows.with_for_update() if lock else rows).scalars())
+
+
+_COLUMNS = select(
+    api_key.c.id, api_key.c.name, api_key.c.role, api_key.c.campaigns, api_key.c.created_at, api_key.c.revoked_at
+)
+
+
+def _stored(row: RowMapping) -> StoredKey:
+    campaigns = None if row["campaigns"] is None else frozenset(json.loads(row["campaigns"]))
+    return StoredKey(
+        id=row["id"],
+        name=row["name"],
+        role=row["role"],
+        campaigns=campaigns,
+        created_at=row["created_at"],
+        revoked_at=row["revoked_at"],
+    )
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()
+
+
+def _write_audit(connection: Connection, now: int, actor: str | None, action: str, body: dict[str, Any]) -> None:
+    if actor is not None:
+        connection.execute(insert(audit).values(at=now, actor=actor, action=action, body=json.dumps(body)))

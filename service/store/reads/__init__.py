@@ -1,0 +1,32 @@
+"""Everything that is read and not written: functions of a connection of `Database.read()`, one snapshot each."""
+
+from service.store.reads.administration import audit, keys
+from service.store.reads.campaigns import budget, budgets, campaign, campaigns
+from service.store.reads.export import FORMATS, export_page, export_start
+from service.store.reads.gauges import Gauges, gauges, ping
+from service.store.reads.log import decision, decisions, ledger
+from service.store.reads.shared import Seen
+from service.store.reads.statistics import arms, timeline
+from service.store.reads.verification import verify
+
+__all__ = [
+    "FORMATS",
+    "Gauges",
+    "Seen",
+    "arms",
+    "audit",
+    "budget",
+    "budgets",
+    "campaign",
+    "campaigns",
+    "decision",
+    "decisions",
+    "export_page",
+    "export_start",
+    "gauges",
+    "keys",
+    "ledger",
+    "ping",
+    "timeline",
+    "verify",
+]

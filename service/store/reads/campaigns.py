@@ -1,0 +1,143 @@
+"""Campaigns as they stand, and their accounts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, select
+
+from service.engine.campaign import Campaign
+from service.engine.memory import load_campaign
+from service.money import amount
+from service.store import tables
+from service.store.reads.shared import Row, Seen, number_cursor, page, prices, seen
+from service.times import moment_microseconds, moment_text
+
+
+def campaigns(
+    connection: Connection,
+    *,
+    visible: Collection[str] | None = None,
+    status: str | None = None,
+    limit: int,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """Campaigns in the order they were made; `visible` limits them to what a key may see."""
+    rows = connection.execute(_listed(visible, status, limit, cursor)).mappings().all()
+    return page([_summary(row) | {"number": row["campaign"]} for row in rows], limit, lambda item: item["number"])
+
+
+def _listed(visible: Collection[str] | None, status: str | None, limit: int, cursor: str | None) -> Select[Any]:
+    campaign, state = tables.campaign, tables.campaign_state
+    after = number_cursor(cursor)
+    query = (
+        select(state, campaign.c.id, campaign.c.created_at)
+        .join(campaign, campaign.c.number == state.c.campaign)
+        .order_by(campaign.c.number)
+        .limit(limit + 1)
+    )
+    if visible is not None:
+        query = query.where(campaign.c.id.in_(sorted(visible)))
+    if status is not None:
+        query = query.where(state.c.status == status)
+    if after is not None:
+        query = query.where(campaign.c.number > after)
+    return query
+
+
+def _summary(row: Row) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "status": row["status"],
+        "version": row["config_version"],
+        "round": row["round"],
+        "created_at": moment_text(row["created_at"]),
+    }
+
+
+def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
+    """One campaign: configuration and its version, status, round, accounts, prices."""
+    one = seen(connection, campaign_id)
+    decision = tables.decision
+    last = connection.execute(
+        select(decision.c.prices)
+        .where(decision.c.campaign == one.campaign.number, decision.c.sequence <= one.sequence)
+        .order_by(decision.c.sequence.desc())
+        .limit(1)
+    ).scalar()
+    return {
+        **_summary({**one.state, "id": one.campaign.id}),
+        "policy_version": _learnt(connection, one),
+        "config": one.campaign.config,
+        "accounts": _accounts(connection, [one])[one.campaign.number],
+        "prices": prices(one.campaign, last),
+    }
+
+
+def _learnt(connection: Connection, one: Seen) -> int:
+    """Outcomes learnt: what the last row that knows it says."""
+    newest = 0
+    for table in (tables.decision, tables.outcome):
+        found = connection.execute(
+            select(table.c.policy_version)
+            .where(table.c.campaign == one.campaign.number, table.c.sequence <= one.sequence)
+            .order_by(table.c.sequence.desc())
+            .limit(1)
+        ).scalar()
+        newest = max(newest, found or 0)
+    return newest
+
+
+def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
+    """The accounts of one campaign."""
+    one = seen(connection, campaign_id)
+    return {"campaign_id": campaign_id, "resources": _accounts(connection, [one])[one.campaign.number]}
+
+
+def budgets(
+    connection: Connection, *, visible: Collection[str] | None = None, limit: int, cursor: str | None = None
+) -> dict[str, Any]:
+    """The accounts of every campaign, in the order they were made."""
+    rows = connection.execute(_listed(visible, None, limit, cursor)).mappings().all()
+    found = [Seen(load_campaign(connection, row["campaign"], row["config_version"]), row) for row in rows]
+    accounts = _accounts(connection, found)
+    items = [{"campaign_id": one.campaign.id, "resources": accounts[one.campaign.number]} for one in found]
+    numbers = {one.campaign.id: one.campaign.number for one in found}
+    return page(items, limit, lambda item: numbers[item["campaign_id"]])
+
+
+def _accounts(connection: Connection, found: Sequence[Seen]) -> dict[int, list[dict[str, Any]]]:
+    """The accounts of campaigns by their number, in the order of their resources."""
+    account = tables.account
+    by_number = {one.campaign.number: one for one in found}
+    views: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    rows = connection.execute(
+        select(account).where(account.c.campaign.in_(by_number)).order_by(account.c.campaign, account.c.resource)
+    ).mappings()
+    for row in rows:
+        one = by_number[row["campaign"]]
+        views[row["campaign"]].append(_account(one.campaign, row, flight_share(one)))
+    return views
+
+
+def _account(campaign: Campaign, row: Row, share: float) -> dict[str, Any]:
+    return {
+        "id": campaign.resources[row["resource"]],
+        "granted": amount(row["granted"]),
+        "held": amount(row["held"]),
+        "spent": amount(row["spent"]),
+        "overrun": amount(row["overrun"]),
+        "free": amount(max(0, row["granted"] - row["spent"] - row["held"])),
+        "pace": round(row["spent"] / row["granted"] / share, 6) if share and row["granted"] else None,
+    }
+
+
+def flight_share(one: Seen) -> float:
+    """How much of the flight is over: of its decisions, or of its time where only an end is declared."""
+    config, state = one.campaign.config, one.state
+    if config["ends_at"] is not None:
+        start, end = state["created_at"], moment_microseconds(config["ends_at"])
+        return min(1.0, float(state["last_event_at"] - start) / (end - start)) if end > start else 1.0
+    return min(1.0, float(state["round"] / config["horizon"]))

@@ -1,0 +1,113 @@
+"""Accounts computed anew from the log, and other things that must hold of it, in one snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, exists, func, select
+
+from service.money import amount
+from service.store import tables
+from service.store.reads.shared import Row, Seen, element, seen
+
+LOG = (tables.decision, tables.outcome, tables.grant, tables.change)
+
+
+def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
+    """Every check with what the log says and what was found. The connection must see one snapshot throughout."""
+    one = seen(connection, campaign_id)
+    checks = [*_account_checks(connection, one), *_log_checks(connection, one)]
+    return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
+
+
+def _check(name: str, expected: Any, found: Any) -> dict[str, Any]:
+    return {"name": name, "ok": expected == found, "expected": expected, "found": found}
+
+
+def _account_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
+    account = tables.account
+    rows = (
+        connection.execute(
+            select(account).where(account.c.campaign == one.campaign.number).order_by(account.c.resource)
+        )
+        .mappings()
+        .all()
+    )
+    checks = [_check("accounts", len(one.campaign.resources), len(rows))]
+    for row in rows:
+        checks += _checks_of_account(connection, one, row)
+    return checks
+
+
+def _checks_of_account(connection: Connection, one: Seen, row: Row) -> list[dict[str, Any]]:
+    index = row["resource"]
+    name = one.campaign.resources[index]
+    granted = _grants(connection, one, index, "budget")
+    spent = _grants(connection, one, index, "adjust") + _spent(connection, one, index)
+    held = _held(connection, one, index)
+    logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
+    checks = [_check(f"{part} of {name}", amount(logged[part]), amount(row[part])) for part in logged]
+    return [*checks, _check(f"open holds of {name}", amount(held), amount(_open(connection, one, index)))]
+
+
+def _sum(connection: Connection, column: ColumnElement[Any], *where: ColumnElement[bool]) -> int:
+    return int(connection.execute(select(func.coalesce(func.sum(column), 0)).where(*where)).scalar_one())
+
+
+def _grants(connection: Connection, one: Seen, index: int, kind: str) -> int:
+    grant = tables.grant
+    return _sum(
+        connection,
+        grant.c.amount,
+        grant.c.campaign == one.campaign.number,
+        grant.c.resource == index,
+        grant.c.kind == kind,
+    )
+
+
+def _spent(connection: Connection, one: Seen, index: int) -> int:
+    outcome = tables.outcome
+    return _sum(connection, element(connection, outcome.c.spent, index), outcome.c.campaign == one.campaign.number)
+
+
+def _held(connection: Connection, one: Seen, index: int) -> int:
+    """Holds of decisions that nothing has ended."""
+    decision, outcome = tables.decision, tables.outcome
+    ended = exists().where(
+        outcome.c.campaign == decision.c.campaign, outcome.c.decision == decision.c.sequence, outcome.c.released
+    )
+    return _sum(
+        connection, element(connection, decision.c.hold, index), decision.c.campaign == one.campaign.number, ~ended
+    )
+
+
+def _open(connection: Connection, one: Seen, index: int) -> int:
+    hold = tables.hold
+    return _sum(connection, element(connection, hold.c.amounts, index), hold.c.campaign == one.campaign.number)
+
+
+def _log_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
+    number, last = one.campaign.number, one.sequence
+    decision, outcome = tables.decision, tables.outcome
+    count = total = 0
+    for table in LOG:
+        rows, numbers = connection.execute(
+            select(func.count(), func.coalesce(func.sum(table.c.sequence), 0)).where(table.c.campaign == number)
+        ).one()
+        count, total = count + rows, total + int(numbers)
+    twice = (
+        select(outcome.c.decision)
+        .where(outcome.c.campaign == number, outcome.c.released)
+        .group_by(outcome.c.decision)
+        .having(func.count() > 1)
+        .subquery()
+    )
+    released_twice = connection.execute(select(func.count()).select_from(twice)).scalar_one()
+    rounds = connection.execute(select(func.count()).where(decision.c.campaign == number)).scalar_one()
+    return [
+        _check("rows of the log", last, count),
+        # With the right count, a number used twice would need another to be missing, and the sum would tell.
+        _check("numbers of the log", last * (last + 1) // 2, total),
+        _check("rounds", one.state["round"], rounds),
+        _check("decisions released twice", 0, released_twice),
+    ]

@@ -1,0 +1,213 @@
+"""The tables. Everything append-only is numbered by the campaign's own sequence, taken under its row lock.
+
+All amounts are whole millionths of the resource's unit; all times are microseconds since 1970. Vectors over a
+campaign's resources are JSON arrays in the order of its configuration.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+STATUSES = ("active", "paused", "archived")
+ROLES = ("decider", "reader", "admin")
+
+
+def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueConstraint | Index, key: str) -> Table:
+    """A table whose key leads with the campaign, so that a distributed database can split them all alike."""
+    return Table(
+        name,
+        metadata,
+        Column("campaign", Integer, nullable=False),
+        *columns,
+        PrimaryKeyConstraint("campaign", key),
+        ForeignKeyConstraint(["campaign"], ["campaign.number"]),
+    )
+
+
+campaign = Table(
+    "campaign",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("id"),
+)
+
+# Every configuration a campaign has had; `campaign_state` says which one is in force.
+config = _of_campaign(
+    "config",
+    Column("version", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    key="version",
+)
+
+# One row per campaign: its lock is the only point where writers meet.
+campaign_state = Table(
+    "campaign_state",
+    metadata,
+    Column("campaign", Integer, primary_key=True, autoincrement=False),
+    Column("status", Text, nullable=False),
+    Column("config_version", Integer, nullable=False),
+    Column("model_version", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("round", BigInteger, nullable=False),
+    Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.layout
+    Column("last_event_at", BigInteger, nullable=False),
+    ForeignKeyConstraint(["campaign"], ["campaign.number"]),
+    CheckConstraint("status IN ('active', 'paused', 'archived')", name="status"),
+    CheckConstraint("sequence >= 0 AND round >= 0", name="counts"),
+)
+
+account = _of_campaign(
+    "account",
+    Column("resource", SmallInteger, nullable=False),
+    Column("granted", BigInteger, nullable=False),
+    Column("held", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("overrun", BigInteger, nullable=False),
+    CheckConstraint("granted >= 0 AND held >= 0 AND spent >= 0 AND overrun >= 0", name="not_negative"),
+    CheckConstraint("spent + held <= granted + overrun", name="covered"),
+    key="resource",
+)
+
+decision = _of_campaign(
+    "decision",
+    Column("sequence", BigInteger, nullable=False),
+    Column("decision_id", Text, nullable=False),
+    Column("request_digest", LargeBinary, nullable=False),
+    Column("config_version", Integer, nullable=False),
+    Column("policy_version", BigInteger, nullable=False),
+    Column("round", BigInteger, nullable=False),
+    Column("arm", Integer, nullable=False),  # index in the configuration or in `actions`; -1 is the null arm
+    Column("arm_id", Text, nullable=True),
+    Column("reason", Text, nullable=False),
+    Column("probability", Float, nullable=False),
+    Column("gamma", Float, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("exclude", Text, nullable=True),
+    Column("actions", Text, nullable=True),
+    Column("numbers", LargeBinary, nullable=False),  # float64, cbwk_core.Ticket.numbers
+    Column("prices", LargeBinary, nullable=False),  # float64 per resource, per max cost
+    Column("explanation", LargeBinary, nullable=True),  # float32 (arms, 3 + resources): see engine.explain
+    Column("hold", Text, nullable=True),
+    Column("decided_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=True),
+    UniqueConstraint("campaign", "decision_id"),
+    CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
+    key="sequence",
+)
+
+# Only open holds are here; the decision keeps its amounts for good.
+hold = _of_campaign(
+    "hold",
+    Column("decision", BigInteger, nullable=False),
+    Column("amounts", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("ix_hold_expires_at", "expires_at"),
+    key="decision",
+)
+
+# What became of a decision: one row per half that came, per void, expiry or late cost.
+outcome = _of_campaign(
+    "outcome",
+    Column("sequence", BigInteger, nullable=False),
+    Column("decision", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),  # of the decision after it, as the interface says it
+    Column("reward", Float, nullable=True),
+    Column("costs", Text, nullable=True),  # as booked
+    Column("spent", Text, nullable=True),  # by how much it moved `spent`
+    Column("released", Boolean, nullable=False),  # whether it ended the hold
+    Column("taught", Text, nullable=True),  # what the oracle learnt: reward in [0, 1], then costs; NULL: nothing
+    Column("policy_version", BigInteger, nullable=False),
+    Column("warnings", Text, nullable=True),
+    Column("at", BigInteger, nullable=False),
+    Index("ix_outcome_campaign_decision", "campaign", "decision"),
+    CheckConstraint("kind IN ('reported', 'void', 'expired', 'late')", name="kind"),
+    key="sequence",
+)
+
+# Budgets given and taken, and corrections of what was spent.
+grant = _of_campaign(
+    "grant",
+    Column("sequence", BigInteger, nullable=False),
+    Column("resource", SmallInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('budget', 'adjust')", name="kind"),
+    key="sequence",
+)
+
+change = _of_campaign(
+    "change",
+    Column("sequence", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("model", LargeBinary, nullable=True),
+    Column("at", BigInteger, nullable=False),
+    key="sequence",
+)
+
+snapshot = _of_campaign(
+    "snapshot",
+    Column("sequence", BigInteger, nullable=False),
+    Column("config_version", Integer, nullable=False),
+    Column("model_version", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    key="sequence",
+)
+
+api_key = Table(
+    "api_key",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("campaigns", Text, nullable=True),  # JSON array of campaign ids; NULL: all
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the key
+    Column("created_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger, nullable=True),
+    UniqueConstraint("digest"),
+    CheckConstraint("role IN ('decider', 'reader', 'admin')", name="role"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("campaign_id", Text, nullable=True),
+    Column("body", Text, nullable=False),
+)

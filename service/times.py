@@ -1,0 +1,36 @@
+"""Moments: RFC 3339 text outside, whole microseconds since 1970 inside."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
+
+
+def moment_text(microseconds: int) -> str:
+    """The moment in UTC, with a fraction only where there is one.
+
+    >>> moment_text(1_794_823_200_000_000), moment_text(1)
+    ('2026-11-16T10:00:00Z', '1970-01-01T00:00:00.000001Z')
+    """
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().removesuffix("+00:00") + "Z"
+
+
+def moment_microseconds(text: str) -> int:
+    """What `moment_text` was made from, also from another time zone.
+
+    >>> moment_microseconds("2026-11-16T12:00:00+02:00")
+    1794823200000000
+    >>> moment_microseconds("2026-11-16")
+    Traceback (most recent call last):
+    ValueError: must be a date and time with a time zone, such as 2026-11-16T10:00:00Z
+    """
+    try:
+        if _RFC_3339.fullmatch(text) is None:
+            raise ValueError
+        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
+    except ValueError:
+        raise ValueError("must be a date and time with a time zone, such as 2026-11-16T10:00:00Z") from None

@@ -1,0 +1,8 @@
+from tests.service.databases import (  # noqa: F401 - fixtures are found by their names
+    database,
+    database_url,
+    dialect,
+    migrated_url,
+    postgresql_server,
+    sqlite_template,
+)

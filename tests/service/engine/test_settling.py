@@ -1,0 +1,232 @@
+"""Every row of the table of a decision's states, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from service.engine.commands import Adjust, Decide, Expire, Feedback
+from service.problems import Conflict, Invalid, NotFound
+from service.store import tables
+from tests.service.engine.campaigns import accounts, rows, with_campaign
+
+ONE = 1_000_000
+
+
+async def decided(engine, name="d1"):
+    answer = await engine.submit(Decide("c", name, [0.5, 0.5]))
+    assert answer.body["arm"] in ("a", "b")
+    return answer.body
+
+
+async def told(engine, name="d1", **halves):
+    return await engine.submit(Feedback("c", name, **halves))
+
+
+def expire_now(database):
+    """Make every hold due."""
+    with database.write() as connection:
+        connection.execute(update(tables.hold).values(expires_at=0))
+
+
+def test_a_decision_holds_its_max_costs(database):
+    body = with_campaign(database, decided)
+    assert body["hold"] == {"usd": 1, "impressions": 1}
+    assert accounts(database) == (10 * ONE, ONE, 0, 0)
+
+
+def test_both_halves_together_settle_and_teach(database):
+    async def play(engine):
+        await decided(engine)
+        return await told(engine, reward=1.0, costs={"usd": 0.25, "impressions": 1})
+
+    answer = with_campaign(database, play)
+    assert (answer.body["status"], answer.body["learned"], answer.body["policy_version"]) == ("settled", True, 1)
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+    assert rows(database, tables.hold) == []
+
+
+def test_costs_first_charge_and_the_reward_settles(database):
+    async def play(engine):
+        await decided(engine)
+        first = await told(engine, costs={"usd": 0.25})
+        between = accounts(database)
+        second = await told(engine, reward=0.5)
+        return first.body, between, second.body
+
+    first, between, second = with_campaign(database, play)
+    assert (first["status"], first["learned"]) == ("charged", False)
+    assert between == (10 * ONE, 0, ONE // 4, 0)
+    assert (second["status"], second["learned"]) == ("settled", True)
+    assert rows(database, tables.hold) == []
+
+
+def test_a_reward_first_keeps_the_hold_and_the_costs_settle(database):
+    async def play(engine):
+        await decided(engine)
+        first = await told(engine, reward=0.5)
+        between = accounts(database)
+        second = await told(engine, costs={"usd": 0.25})
+        return first.body, between, second.body
+
+    first, between, second = with_campaign(database, play)
+    assert (first["status"], first["learned"]) == ("rewarded", False)
+    assert between == (10 * ONE, ONE, 0, 0)
+    assert (second["status"], second["learned"]) == ("settled", True)
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+
+
+def test_a_void_frees_the_hold_and_teaches_nothing(database):
+    async def play(engine):
+        await decided(engine)
+        first = await told(engine, void=True)
+        again = await told(engine, void=True)
+        return first, again
+
+    first, again = with_campaign(database, play)
+    assert (first.body["status"], first.body["learned"]) == ("voided", False)
+    assert again.replayed
+    assert again.body == first.body
+    assert accounts(database) == (10 * ONE, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("missing_cost", "spent"), [("hold", ONE), ("none", 0)])
+@pytest.mark.parametrize("rewarded", [False, True])
+def test_expiry_books_the_hold_or_frees_it(database, missing_cost, spent, rewarded):
+    async def play(engine):
+        await decided(engine)
+        if rewarded:
+            await told(engine, reward=1.0)
+        expire_now(database)
+        await engine.submit(Expire())
+
+    with_campaign(database, play, feedback={"missing_cost": missing_cost})
+    assert accounts(database) == (10 * ONE, 0, spent, 0)
+    last = rows(database, tables.outcome)[-1]
+    assert (last["kind"], last["status"]) == ("expired", "expired")
+    assert last["taught"] is not None
+    assert rows(database, tables.hold) == []
+
+
+def test_expiry_teaches_nothing_where_a_missing_reward_is_null(database):
+    async def play(engine):
+        await decided(engine)
+        expire_now(database)
+        await engine.submit(Expire())
+
+    with_campaign(database, play, feedback={"missing_reward": None})
+    assert rows(database, tables.outcome)[-1]["taught"] is None
+    assert accounts(database) == (10 * ONE, 0, ONE, 0)
+
+
+def test_expiry_of_a_charged_decision_settles_it_with_the_missing_reward(database):
+    async def play(engine):
+        await decided(engine)
+        await told(engine, costs={"usd": 0.5})
+        expire_now(database)
+        await engine.submit(Expire())
+
+    with_campaign(database, play)
+    last = rows(database, tables.outcome)[-1]
+    assert (last["status"], last["reward"], last["taught"] is not None) == ("settled", 0.0, True)
+    assert accounts(database) == (10 * ONE, 0, ONE // 2, 0)
+
+
+@pytest.mark.parametrize("way", ["expired", "voided"])
+def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
+    async def play(engine):
+        await decided(engine)
+        if way == "voided":
+            await told(engine, void=True)
+        else:
+            expire_now(database)
+            await engine.submit(Expire())
+        late = await told(engine, reward=1.0, costs={"usd": 0.25})
+        again = await told(engine, reward=1.0, costs={"usd": 0.25})
+        return late, again
+
+    late, again = with_campaign(database, play)
+    assert (late.body["status"], late.body["learned"]) == ("late", False)
+    assert late.body["warnings"] == ["late_not_learnt"]
+    assert again.replayed
+    assert again.body == late.body
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+
+
+def test_the_same_half_again_gets_the_same_answer(database):
+    async def play(engine):
+        await decided(engine)
+        first = await told(engine, costs={"usd": 0.25})
+        again = await told(engine, costs={"usd": 0.25})
+        both = await told(engine, reward=1.0)
+        repeat = await told(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
+        return first, again, both, repeat
+
+    first, again, both, repeat = with_campaign(database, play)
+    assert again.replayed
+    assert again.body == first.body
+    assert repeat.replayed
+    assert repeat.body == both.body
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+
+
+@pytest.mark.parametrize("other", [{"costs": {"usd": 0.3}}, {"reward": 0.75}])
+def test_another_value_for_the_same_half_is_a_conflict(database, other):
+    async def play(engine):
+        await decided(engine)
+        await told(engine, reward=0.5, costs={"usd": 0.25})
+        with pytest.raises(Conflict):
+            await told(engine, **other)
+
+    with_campaign(database, play)
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+
+
+def test_a_cost_above_its_hold_is_booked_in_full_and_stops_the_campaign(database):
+    async def play(engine):
+        await decided(engine)
+        excess = await told(engine, reward=1.0, costs={"usd": 12})
+        after = await engine.submit(Decide("c", "d2", [0.5, 0.5]))
+        corrected = await engine.submit(Adjust("c", "usd", -11.5, "typing mistake"))
+        return excess.body, after.body, corrected.body
+
+    excess, after, corrected = with_campaign(database, play)
+    assert excess["warnings"] == ["cost_above_hold"]
+    assert (after["arm"], after["reason"], after["probability"]) == (None, "budget_exhausted", 1.0)
+    assert corrected == {"campaign_id": "c", "resource": "usd", "spent": 0.5, "overrun": 0, "free": 9.5}
+    assert accounts(database) == (10 * ONE, 0, ONE // 2, 0)
+
+
+def test_a_reward_out_of_range_is_clipped_and_a_cost_below_a_millionth_rounded_up(database):
+    async def play(engine):
+        await decided(engine)
+        return (await told(engine, reward=3.0, costs={"usd": 0.1000001})).body
+
+    body = with_campaign(database, play)
+    assert sorted(body["warnings"]) == ["reward_clipped", "rounded"]
+    assert accounts(database) == (10 * ONE, 0, 100_001, 0)
+
+
+def test_feedback_on_a_null_decision_is_ignored_if_it_costs_nothing(database):
+    async def play(engine):
+        answer = await engine.submit(Decide("c", "n", [0.5, 0.5], exclude=("a", "b")))
+        ignored = await told(engine, "n", reward=1.0, costs={})
+        with pytest.raises(Invalid):
+            await told(engine, "n", costs={"usd": 1})
+        return answer.body, ignored.body
+
+    answer, ignored = with_campaign(database, play)
+    assert (answer["arm"], answer["reason"], answer["hold"], answer["expires_at"]) == (None, "all_excluded", {}, None)
+    assert (ignored["status"], ignored["learned"]) == ("ignored", False)
+
+
+def test_feedback_for_an_unknown_decision_or_resource_is_refused(database):
+    async def play(engine):
+        await decided(engine)
+        with pytest.raises(NotFound):
+            await told(engine, "unheard-of", reward=1.0)
+        with pytest.raises(Invalid):
+            await told(engine, costs={"roubles": 1})
+
+    with_campaign(database, play)
+    assert accounts(database) == (10 * ONE, ONE, 0, 0)

@@ -1,0 +1,142 @@
+import math
+import time
+
+import pytest
+from sqlalchemy import func, insert, select
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from service.store import tables
+from tests.service.store.rows import add_campaigns, decision, outcome
+
+AWKWARD = [
+    decision(
+        1, context='{"a": "tab\\there"}\t\n\r\\N\\.', arm_id="naïve ☕ 𝄞", reason="", exclude="NULL", actions="\\N"
+    ),
+    decision(2, arm=-1, arm_id=None, hold=None, expires_at=None, explanation=b""),
+    decision(3, numbers=bytes(range(256)), prices=b"\\x00", request_digest=b"\n\t\\"),
+    decision(4, decided_at=2**63 - 1, expires_at=-(2**63), arm=2**31 - 1, config_version=-(2**31)),
+    decision(5, probability=math.nextafter(0.0, 1.0), gamma=-0.0),
+    decision(6, probability=1, gamma=1.7976931348623157e308),
+]
+OUTCOMES = [
+    outcome(7, reward=None, costs=None, spent=None, released=False),
+    outcome(8, reward=-1e-300, released=True, warnings="[]"),
+]
+
+
+def stored(connection, table):
+    rows = connection.execute(select(table).order_by(table.c.sequence)).mappings()
+    return [dict(row) for row in rows]
+
+
+@pytest.mark.parametrize(("table", "rows"), [(tables.decision, AWKWARD), (tables.outcome, OUTCOMES)])
+def test_rows_come_back_as_they_were_appended(database, table, rows):
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, table, rows)
+    with database.read() as connection:
+        assert stored(connection, table) == rows
+        assert [type(value) for row in stored(connection, tables.outcome) for value in row.values()] == [
+            type(value) for row in (rows if table is tables.outcome else []) for value in row.values()
+        ]
+
+
+def test_appended_rows_are_those_an_insert_would_make(database):
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        connection.execute(insert(tables.decision), AWKWARD)
+        inserted = stored(connection, tables.decision)
+        connection.execute(tables.decision.delete())
+        database.append(connection, tables.decision, AWKWARD)
+        assert stored(connection, tables.decision) == inserted
+
+
+def test_a_table_named_by_a_word_of_the_language_can_be_appended_to(database):
+    row = {"campaign": 1, "sequence": 1, "resource": 0, "kind": "budget", "amount": 5, "reason": "", "at": 0}
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, tables.grant, [row])
+        assert stored(connection, tables.grant) == [row]
+
+
+def test_columns_that_are_left_out_are_null(database):
+    row = outcome(1)
+    del row["warnings"], row["reward"]
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, tables.outcome, [row])
+        assert stored(connection, tables.outcome) == [row | {"warnings": None, "reward": None}]
+
+
+def test_no_rows_at_all_are_no_work(database):
+    with database.write() as connection:
+        database.append(connection, tables.decision, [])
+
+
+def test_a_row_with_other_columns_than_the_first_is_refused(database):
+    for other in ({"extra": 1}, {"at": 0}):
+        second = outcome(2) | other if "extra" in other else {k: v for k, v in outcome(2).items() if k not in other}
+        with pytest.raises((KeyError, AssertionError)), database.write() as connection:
+            database.append(connection, tables.outcome, [outcome(1), second])
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        (tables.decision, decision(1, arm=2**31)),
+        (tables.decision, decision(1, config_version=2**32 + 1)),
+        (tables.decision, decision(1, round=2**63)),
+        (tables.account, {"campaign": 1, "resource": 2**15, "granted": 0, "held": 0, "spent": 0, "overrun": 0}),
+    ],
+)
+def test_a_number_that_the_column_cannot_hold_is_refused_and_not_cut(database, table, row):
+    with pytest.raises(OverflowError, match=table.name), database.write() as connection:
+        database.append(connection, table, [row])
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused(database, number):
+    with pytest.raises(ValueError, match=r"outcome\.reward is not finite"), database.write() as connection:
+        database.append(connection, tables.outcome, [outcome(1, reward=number)])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [decision(1), decision(3, decision_id="d2"), decision(3, campaign=9), decision(3, probability=0.0)],
+    ids=["key", "unique", "foreign key", "check"],
+)
+def test_what_the_tables_forbid_is_an_integrity_error_and_the_whole_append_is_undone(database, row):
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, tables.decision, [decision(1), decision(2)])
+    with pytest.raises(IntegrityError) as refused, database.write() as connection:
+        database.append(connection, tables.decision, [decision(10), row, decision(11)])
+    assert not database.is_connection_error(refused.value)
+    with database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(tables.decision)).scalar_one() == 2
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
+def test_a_session_that_ends_during_an_append_is_an_error_of_the_connection(database):
+    def cut_off():
+        with database.write() as connection:
+            add_campaigns(connection, 1)
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+            with database.write() as other:
+                other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 5000)")
+            database.append(connection, tables.decision, [decision(1)])
+
+    with pytest.raises(DBAPIError) as lost:
+        cut_off()
+    assert database.is_connection_error(lost.value)
+    with database.write() as connection:
+        assert stored(connection, tables.decision) == []
+
+
+def test_a_thousand_decisions_are_appended_well_below_the_time_of_a_request(database):
+    rows = [decision(n, context='{"hour": 13, "device": "mobile"}', numbers=bytes(160)) for n in range(1, 1001)]
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        start = time.perf_counter()
+        database.append(connection, tables.decision, rows)
+        assert time.perf_counter() - start < 1.0
