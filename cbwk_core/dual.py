@@ -95,8 +95,13 @@ class ValueDual:
         """A decision at relative excess -g = (c - ρ_t) / ρ: adds to the energy."""
         return self._moved(state, excess, state.energy + excess * excess)
 
+    def replace(self, state: DualState, before: Array, after: Array) -> DualState:
+        """The excess of a decision was `before` by prediction and is `after` in truth: in the energy, too."""
+        energy = np.maximum(state.energy + after * after - before * before, 0.0)
+        return self._moved(state, after - before, energy)
+
     def correct(self, state: DualState, excess: Array) -> DualState:
-        """The difference between cost and prediction, (c - ĉ) / ρ: moves without adding to the energy."""
+        """A cost that comes after everything else: moves without adding to the energy."""
         return self._moved(state, excess, state.energy)
 
     def rescale(self, state: DualState, factor: Array) -> DualState:

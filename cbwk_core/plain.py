@@ -219,11 +219,13 @@ class Plain:
         for (even, unit, budget, at_position, at_energy, at_spent, at_predicted), raw, paid in rows:
             guess, actual, spent = raw if raw > 0.0 else 0.0, paid / unit, books[at_spent]
             left = budget - spent / unit - books[at_predicted]
-            excess = (guess - (left / rounds_left if left > 0.0 else 0.0)) / even
-            energy = books[at_energy] + excess * excess
-            scale = sqrt(1.0 + energy)
-            moved = books[at_position] + PRICE_STEP * excess / scale
-            moved = (0.0 if moved < 0.0 else min(moved, PRICE_CEILING)) + PRICE_STEP * ((actual - guess) / even) / scale
+            rho = left / rounds_left if left > 0.0 else 0.0
+            before, after = (guess - rho) / even, (actual - rho) / even
+            energy = books[at_energy] + before * before
+            moved = books[at_position] + PRICE_STEP * before / sqrt(1.0 + energy)
+            moved = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            energy = max(energy + after * after - before * before, 0.0)
+            moved += PRICE_STEP * (after - before) / sqrt(1.0 + energy)
             books[at_position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
             books[at_energy] = energy
             books[at_spent] = spent + paid
@@ -259,8 +261,10 @@ class Plain:
         d = self.resources
         books[1] -= 1.0
         for j, even in enumerate(self.rho):
-            guess = numbers[3 + j]
-            self._move(books, j, (cost[j] / self.unit[j] - guess) / even)
+            guess, rho = numbers[3 + j], numbers[3 + d + j]
+            before, after = (guess - rho) / even, (cost[j] / self.unit[j] - rho) / even
+            books[self.energy + j] = max(books[self.energy + j] + after * after - before * before, 0.0)
+            self._move(books, j, after - before)
             books[self.held + j] -= numbers[3 + 2 * d + j]
             books[self.predicted + j] -= guess
             books[self.spent + j] += cost[j]

@@ -6,7 +6,6 @@ Everything here is pure: a policy is a frozen configuration, a state goes in and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core import decision, plain, schedules, snapshot, two_stage
+from cbwk_core.arguments import checked_learn, checked_retired, checked_uniforms, positive_or_auto
 from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
@@ -79,7 +79,7 @@ class SquareCBwK:
         object.__setattr__(self, "max_cost", problem.max_cost)
         for name in ("arms", "dimension", "resources", "horizon"):
             object.__setattr__(self, name, getattr(problem, name))
-        object.__setattr__(self, "retired", _checked_retired(self.retired, self.arms))
+        object.__setattr__(self, "retired", checked_retired(self.retired, self.arms))
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
         if self.model == "per_arm" and self.arms < 1:
@@ -87,7 +87,7 @@ class SquareCBwK:
         if self.preset not in tuple(PRESETS):
             raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
         for name in ("gamma", "z"):
-            object.__setattr__(self, name, _positive_or_auto(name, getattr(self, name)))
+            object.__setattr__(self, name, positive_or_auto(name, getattr(self, name)))
         two_stage.check(self)
         _ = self._oracle
 
@@ -236,7 +236,7 @@ class SquareCBwK:
             rounds=state.round if rows == lanes else state.round + np.arange(rows),
             asked=self._asked(exclude, rows, candidates),
             holds=self._holds(holds, rows, candidates),
-            uniforms=_checked_uniforms(uniforms, rows),
+            uniforms=checked_uniforms(uniforms, rows),
         )
         quote = self.quote(state)
         weights, arm, reason = decision.draw(self, state, quote, request, self._free(state, free))
@@ -308,7 +308,7 @@ class SquareCBwK:
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
         real = tickets.arm != NULL_ARM
-        weight = (real & _checked_learn(learn, rows)).astype(np.float64)
+        weight = (real & checked_learn(learn, rows)).astype(np.float64)
         if rows == lanes == 1 and real[0] and self._plain is not None and self._plain.newton:
             return self._plain.settle(state, tickets, float(reward[0]), cost[0].tolist(), bool(weight[0]))
         target = self._targets(reward, cost)
@@ -380,7 +380,7 @@ class SquareCBwK:
         for part in folded(tickets.arm.shape[0], lanes):
             one, cost = taken(tickets, part), costs[part]
             state = state.booked(
-                dual=self._dual_correction(state, cost / self.problem.unit - one.costs),
+                dual=self._dual_replacement(state, one, cost / self.problem.unit),
                 opened=-1.0 * (one.arm != NULL_ARM),
                 settled=settled[part],
                 learnt=weight[part],
@@ -395,6 +395,13 @@ class SquareCBwK:
         if self.rules.value_prices:
             return VALUED.step(state.dual, (costs - rho) / self.problem.rho)
         return self._entropic_move(state, costs - rho)
+
+    def _dual_replacement(self, state: State, ticket: Ticket, costs: Array) -> DualState:
+        """The cost of a decision is known, in max costs, in place of the predicted one."""
+        if self.rules.value_prices:
+            before, after = (ticket.costs - ticket.rho) / self.problem.rho, (costs - ticket.rho) / self.problem.rho
+            return VALUED.replace(state.dual, before, after)
+        return self._entropic_move(state, costs - ticket.costs)
 
     def _dual_correction(self, state: State, difference: Array) -> DualState:
         """A cost turned out that much higher than what the prices have moved by."""
@@ -565,35 +572,3 @@ class SquareCBwK:
 
 def _per_lane(flags: NDArray[np.bool_], lanes: int) -> Integers:
     return np.asarray(flags.reshape(-1, lanes).sum(axis=0))
-
-
-def _checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
-    u = finite("uniforms", uniforms, (rows,))
-    if rows and not (u.min() >= 0.0 and u.max() < 1.0):
-        raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
-    return u
-
-
-def _checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
-    teaches = as_array("learn", learn)
-    if teaches.dtype != np.bool_ or teaches.shape not in ((), (rows,)):
-        raise ValueError(f"learn must be a boolean or one per row ({rows}), got {teaches.dtype} of {teaches.shape}")
-    return teaches
-
-
-def _checked_retired(retired: object, arms: int) -> tuple[int, ...]:
-    """The retired arms in order, each once."""
-    if not isinstance(retired, Iterable):
-        raise ValueError(f"retired must be arms, got {retired!r}")
-    found = list(retired)
-    if any(isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < arms for arm in found):
-        raise ValueError(f"retired must be arms in 0..{arms - 1}, got {found}")
-    return tuple(sorted({int(arm) for arm in found}))
-
-
-def _positive_or_auto(name: str, value: float | str) -> float | str:
-    if isinstance(value, str) and value == "auto":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f'{name} must be "auto" or a positive number, got {value!r}')
-    return float(value)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from service.engine.commands import Answer
 from service.problems import BadRequest, Invalid, Problem, Unavailable
 from service.schemas.base import Misfit
+from service.store.database import Database
 
 REPLAYED = {"Idempotent-Replayed": "true"}
 # A body may be wrong in a thousand places; nobody reads more than these.
@@ -23,7 +24,7 @@ FIELD_PART_LENGTH_MAX = 64
 
 def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A body as JSON."""
-    return Response(orjson.dumps(body), status, headers, "application/json")
+    return Response(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), status, headers, "application/json")
 
 
 def command_answer(answer: Answer) -> Response:
@@ -39,6 +40,16 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -
     if isinstance(problem, Unavailable):
         more["Retry-After"] = str(problem.retry_after_seconds)
     return Response(orjson.dumps(problem.document()), problem.status, more, "application/problem+json")
+
+
+def database_problem(error: Exception) -> Problem:
+    """What a failed read is answered with: by the database's fault it may succeed later, by ours never.
+
+    Raises the error again if it is ours.
+    """
+    if not Database.is_connection_error(error):
+        raise error
+    return Unavailable("the database did not answer; try again", kind="database-away")
 
 
 def body_problem(error: ValidationError, body: bytes) -> Problem:
@@ -75,7 +86,7 @@ def field_errors(details: Iterable[ErrorDetails], body: Any, place: str = "") ->
     ]
     start = (place,) if place else ()
     return [
-        {"field": ".".join((*start, *path)) or "body", "message": " or ".join(messages)}
+        {"field": ".".join((*start, *path)) or "body", "message": _joined(messages)}
         for path, messages in inner[:ERRORS_MAX]
     ]
 
@@ -94,6 +105,16 @@ def _path(detail: ErrorDetails, body: Any) -> tuple[str, ...]:
     if isinstance(error, Misfit):
         parts += error.field.split(".")
     return tuple(parts)
+
+
+def _joined(messages: Sequence[str]) -> str:
+    """Several complaints about one field.
+
+    >>> _joined(["Input should be a valid number", "Input should be a valid string"])
+    'Input should be a valid number or a valid string'
+    """
+    first, *others = messages
+    return " or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
 
 
 def _shown(part: int | str) -> str:

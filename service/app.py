@@ -12,37 +12,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service import openapi
-from service.answers import problem_answer, query_errors
+from service.answers import database_problem, problem_answer, query_errors
 from service.auth import KeyRing
 from service.envelope import Envelope
 from service.metrics import Metrics
-from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem, Unavailable
+from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
 from service.routes import admin, campaigns, health
-from service.routes.decide import decide, decide_batch
-from service.routes.feedback import feedback, feedback_batch
+from service.routes.hot import HOT_ROUTES, ShortWay
 from service.routes.parts import Submits
-from service.schemas.deciding import (
-    DecideBatch,
-    DecideRequest,
-    Decision,
-    Decisions,
-    FeedbackBatch,
-    FeedbackRequest,
-    FeedbackResult,
-    FeedbackResults,
-)
 from service.settings import Settings
 from service.store import reads
 from service.store.database import Database
 
-HOT_ROUTES = (
-    openapi.HotRoute("/decide", decide, "decide", DecideRequest, Decision),
-    openapi.HotRoute("/decide/batch", decide_batch, "decide", DecideBatch, Decisions),
-    openapi.HotRoute("/feedback", feedback, "feedback", FeedbackRequest, FeedbackResult),
-    openapi.HotRoute("/feedback/batch", feedback_batch, "feedback", FeedbackBatch, FeedbackResults),
-)
 _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
     400: lambda: BadRequest("the request cannot be read"),
     403: lambda: Forbidden("this is not allowed"),
@@ -52,6 +36,16 @@ _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
 
 
 class _Application(FastAPI):
+    short_way: ShortWay
+    short_envelope: Envelope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self.short_way.takes(scope):
+            await self.short_envelope(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
         if self.openapi_schema is None:
@@ -77,8 +71,11 @@ def create_app(
     app = _Application(title="cbwk", version=version("cbwk"), redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.settings, app.state.metrics = settings, metrics
     app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
-    # Routes are tried in order: the hot ones first.
-    for route in HOT_ROUTES:
+    limit = _body_bytes_max(settings)
+    app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
+    app.short_way = ShortWay(app, HOT_ROUTES)
+    app.short_envelope = Envelope(app.short_way, metrics=metrics, body_bytes_max=limit)
+    for route in HOT_ROUTES:  # what is no POST ends here
         app.add_route(route.path, route.endpoint, methods=["POST"])
     for router in (campaigns.router, admin.router, health.router):
         app.include_router(router)
@@ -86,7 +83,6 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(SQLAlchemyError, _database_error)
-    app.add_middleware(Envelope, metrics=metrics, body_bytes_max=_body_bytes_max(settings))
     metrics.queue_depth.set_function(lambda: getattr(app.state.engine, "queued", 0))
     metrics.read_budgets_from(lambda: _gauges(app))
     return app
@@ -114,9 +110,9 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     """What Starlette and FastAPI refuse by themselves."""
     assert isinstance(error, HTTPException)
-    make = _HTTP_PROBLEMS.get(error.status_code)
-    if make is None:
+    if error.status_code >= 500:
         raise error
+    make = _HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400])
     return problem_answer(make(), error.headers)
 
 
@@ -126,7 +122,4 @@ async def _invalid_query(request: Request, error: Exception) -> Response:
 
 
 async def _database_error(request: Request, error: Exception) -> Response:
-    """A read that failed: by the database's fault it may succeed later, by ours never."""
-    if not Database.is_connection_error(error):
-        raise error
-    return problem_answer(Unavailable("the database did not answer; try again", kind="database-away"))
+    return problem_answer(database_problem(error))

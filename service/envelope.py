@@ -10,7 +10,6 @@ from collections.abc import Callable
 from itertools import count
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,7 +19,7 @@ from service.logs import request_id
 from service.metrics import Metrics
 from service.problems import Problem, TooLarge
 
-REQUEST_ID = "X-Request-Id"
+_REQUEST_ID = b"x-request-id"
 # What proxies call an answer that nobody was there to take.
 CLIENT_GONE = 499
 
@@ -42,12 +41,11 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID, "")
+        given, length = _declared(scope)
         identity = given if is_id(given) else f"{self._process}-{next(self._numbers):x}"
         token = request_id.set(identity)
         outgoing = _Outgoing(send, identity)
-        incoming = _limited(receive, self._body_bytes_max(scope["path"]), headers.get("content-length"))
+        incoming = _limited(receive, self._body_bytes_max(scope["path"]), length)
         try:
             await self._app(scope, incoming, outgoing)
         except ClientDisconnect:
@@ -76,13 +74,24 @@ class _Outgoing:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(raw=message["headers"])[REQUEST_ID] = self._identity
+            message["headers"].append((_REQUEST_ID, self._identity.encode()))
         await self._send(message)
 
 
-def _limited(receive: Receive, bytes_max: int, declared: str | None) -> Receive:
+def _declared(scope: Scope) -> tuple[str, int]:
+    """The request's id and the length of its body, as the client says; nothing and 0 where it says nothing useful."""
+    given, length = "", 0
+    for name, value in scope["headers"]:
+        if name == _REQUEST_ID:
+            given = value.decode("latin-1")
+        elif name == b"content-length" and value.isdigit():
+            length = int(value[:20])
+    return given, length
+
+
+def _limited(receive: Receive, bytes_max: int, declared: int) -> Receive:
     """Receives as before, up to the limit; nobody is waited for who says beforehand that it will be too much."""
-    if declared is not None and declared.isdecimal() and int(declared[:20]) > bytes_max:
+    if declared > bytes_max:
 
         async def refuse() -> Message:
             raise _too_large(bytes_max)
@@ -107,4 +116,7 @@ def _too_large(bytes_max: int) -> TooLarge:
 
 def route_of(scope: Scope) -> str:
     """The route's own path, with names for its parts; one name for everything that is no route."""
-    return getattr(scope.get("route"), "path", "other")
+    route = scope.get("route")
+    if route is None and "endpoint" in scope:
+        return str(scope["path"])  # the hot endpoints, whose paths have no parts with a name
+    return getattr(route, "path", "other")

@@ -60,7 +60,9 @@ class DecideItem(Body):
 
     decision_id: Id | None = Field(default=None, description="chosen by the client, who may then repeat the request")
     context: Features = Field(description="by feature name, or a list where the campaign declares a dimension")
-    exclude: Annotated[list[Id], Field(max_length=EXCLUDE_MAX)] = Field(default=[], description="arms not to choose")
+    exclude: Annotated[list[Id], Field(max_length=EXCLUDE_MAX)] = Field(
+        default_factory=list, description="arms not to choose"
+    )
     actions: Annotated[list[Action], Field(min_length=1, max_length=ACTIONS_MAX)] | None = Field(
         default=None, description='replace the campaign\'s arms, where its model is "shared"'
     )

@@ -26,7 +26,8 @@ def campaigns(
 ) -> dict[str, Any]:
     """Campaigns in the order they were made; `visible` limits them to what a key may see."""
     rows = connection.execute(_listed(visible, status, limit, cursor)).mappings().all()
-    return page([_summary(row) | {"number": row["campaign"]} for row in rows], limit, lambda item: item["number"])
+    numbers = {row["id"]: row["campaign"] for row in rows}
+    return page([_summary(row) for row in rows], limit, lambda item: numbers[item["id"]])
 
 
 def _listed(visible: Collection[str] | None, status: str | None, limit: int, cursor: str | None) -> Select[Any]:

@@ -36,9 +36,14 @@ def test_rows_come_back_as_they_were_appended(database, table, rows):
         database.append(connection, table, rows)
     with database.read() as connection:
         assert stored(connection, table) == rows
-        assert [type(value) for row in stored(connection, tables.outcome) for value in row.values()] == [
-            type(value) for row in (rows if table is tables.outcome else []) for value in row.values()
-        ]
+
+
+def test_truth_comes_back_as_truth_and_not_as_a_number(database):
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, tables.outcome, OUTCOMES)
+        assert [row["released"] for row in stored(connection, tables.outcome)] == [False, True]
+        assert {type(row["released"]) for row in stored(connection, tables.outcome)} == {bool}
 
 
 def test_appended_rows_are_those_an_insert_would_make(database):
@@ -73,11 +78,12 @@ def test_no_rows_at_all_are_no_work(database):
         database.append(connection, tables.decision, [])
 
 
-def test_a_row_with_other_columns_than_the_first_is_refused(database):
-    for other in ({"extra": 1}, {"at": 0}):
-        second = outcome(2) | other if "extra" in other else {k: v for k, v in outcome(2).items() if k not in other}
+def test_a_row_with_more_or_fewer_columns_than_the_first_is_refused(database):
+    more = outcome(2) | {"extra": 1}
+    fewer = {name: value for name, value in outcome(2).items() if name != "at"}
+    for other in (more, fewer):
         with pytest.raises((KeyError, AssertionError)), database.write() as connection:
-            database.append(connection, tables.outcome, [outcome(1), second])
+            database.append(connection, tables.outcome, [outcome(1), other])
 
 
 @pytest.mark.parametrize(

@@ -99,19 +99,15 @@ def test_waiting_for_a_lock_takes_no_longer_than_allowed(database, migrated_url)
 
 
 @only_postgresql
+@pytest.mark.usefixtures("database")
 def test_another_failure_than_a_lock_is_not_mistaken_for_one(migrated_url):
     with (
-        Database.open(migrated_url, statement_timeout_ms=100) as database,
-        database.write() as connection,
-    ):
-        add_campaigns(connection, 1)
-    with (
-        Database.open(migrated_url, statement_timeout_ms=100) as database,
+        Database.open(migrated_url, statement_timeout_ms=100) as impatient,
         locked_by_somebody_else(migrated_url, 1),
         pytest.raises(DBAPIError, match="statement timeout") as late,
-        database.write() as connection,
+        impatient.write() as connection,
     ):
-        database.lock_rows(connection, [1], timeout_ms=5_000)
+        impatient.lock_rows(connection, [1], timeout_ms=5_000)
     assert Database.is_connection_error(late.value)
 
 

@@ -1,0 +1,95 @@
+"""The application without a network: a client that calls it, keys for every role, an engine that takes notes."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.auth import KeyRing
+from service.engine import Engine
+from service.engine.commands import Answer, Command
+from service.problems import Problem
+from service.settings import Settings
+from service.store.database import Database
+from service.store.keys import create_key
+
+ADMIN_KEY = "an admin key that only tests know of"
+
+
+@dataclass
+class NotingEngine:
+    """Notes the commands it is given and answers each with the same words; where it has a problem, with that."""
+
+    answer: Answer = field(default_factory=lambda: Answer({"noted": True}))
+    problem: Exception | None = None
+    commands: list[Command] = field(default_factory=list)
+
+    async def submit(self, command: Command) -> Answer:
+        self.commands.append(command)
+        if self.problem is not None:
+            raise self.problem
+        return self.answer
+
+    async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
+        return [await self.submit(command) for command in commands]
+
+
+class Client:
+    """Calls the application in a loop of its own; the admin's key goes along unless another is given."""
+
+    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+        self.app = app
+        self._runner = runner
+
+    def __call__(self, method: str, path: str, *, key: str | None = ADMIN_KEY, **request: Any) -> httpx.Response:
+        headers = ({"Authorization": f"Bearer {key}"} if key else {}) | request.pop("headers", {})
+        return self._runner.run(self._answer(method, path, headers=headers, **request))
+
+    async def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
+            return await client.request(method, path, **request)
+
+
+@contextmanager
+def client_of(app: FastAPI) -> Iterator[Client]:
+    """A client of any application."""
+    with asyncio.Runner() as runner:
+        yield Client(app, runner)
+
+
+@contextmanager
+def noted(database: Database, engine: NotingEngine, **settings: Any) -> Iterator[Client]:
+    """A client of an application that does nothing."""
+    keyring = KeyRing(database, ADMIN_KEY)
+    with client_of(create_app(Settings(**settings), database=database, engine=engine, keyring=keyring)) as client:
+        yield client
+
+
+@contextmanager
+def served(database: Database) -> Iterator[Client]:
+    """A client of the whole service."""
+    with asyncio.Runner() as runner:
+        engine = runner.run(_started(database))
+        app = create_app(Settings(), database=database, engine=engine, keyring=KeyRing(database, ADMIN_KEY))
+        try:
+            yield Client(app, runner)
+        finally:
+            runner.run(engine.stop())
+
+
+async def _started(database: Database) -> Engine:
+    engine = Engine(database, queue_max=1000, deadline_seconds=10, memory_bytes_max=2**28, lock_timeout_ms=500)
+    await engine.start()
+    return engine
+
+
+def key_for(database: Database, role: str, campaigns: tuple[str, ...] | None = None) -> str:
+    """The text of a new key."""
+    with database.write() as connection:
+        _, text = create_key(connection, role, role, campaigns, now=1)
+    return text
