@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg.blas import dger
 
-from cbwk_core.oracle import Array
+from cbwk_core.oracle import Array, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.presets import (
     BLIND_COUNT,
@@ -65,6 +65,8 @@ class Plain:
             (rho, unit, budget, *(start + j for start in (self.position, self.energy, self.spent, self.predicted)))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
+        # One read-only array per arm that `decide` may answer, null last, so that index -1 is null here too.
+        self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.ones = np.ones((max(self.arms, 1) if self.shared else 1, self.dimension + 1))
 
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
@@ -88,7 +90,7 @@ class Plain:
         arm = bisect_right(list(accumulate(weights)), uniform)
         if arm > len(leverage):  # rounding left the uniform above the total: the best arm's
             arm = weights.index(max(weights))
-        return self._choice(books, x, predictions.tolist(), arm, weights)
+        return self._choice(books, x, predictions, arm, weights)
 
     def _features(self, state: State, features: Any) -> Array | None:
         """Features of one request, (candidates, dimension) or (1, dimension), if finite and of the right shape."""
@@ -106,7 +108,10 @@ class Plain:
     def _is_affordable(self, books: list[float], free: Any) -> bool:
         """Whether a max cost of every resource is free."""
         if free is None:
-            return all(budget - books[spent] - books[held] >= unit for budget, unit, spent, held in self.accounts)
+            for budget, unit, spent, held in self.accounts:  # noqa: SIM110 - a generator costs twice as much
+                if budget - books[spent] - books[held] < unit:
+                    return False
+            return True
         if type(free) is not np.ndarray or free.shape != (self.resources,) or free.dtype.kind not in "iuf":
             return False
         left = free.tolist()
@@ -153,28 +158,25 @@ class Plain:
         weights[best] = 1.0 - sum(weights)
         return weights
 
-    def _choice(
-        self, books: list[float], x: Array, predictions: list[list[float]], arm: int, weights: list[float]
-    ) -> Choice:
-        value = max([prediction[0] for prediction in predictions])
-        rounds_left, spent, open_ = max(self.horizon - books[0], 1.0), self.spent, self.predicted
+    def _choice(self, books: list[float], x: Array, predictions: Array, arm: int, weights: list[float]) -> Choice:
+        value, rounds_left = max(predictions[:, 0].tolist()), max(self.horizon - books[0], 1.0)
         rho = [
-            max(budget - books[spent + j] / self.unit[j] - books[open_ + j], 0.0) / rounds_left
-            for j, budget in enumerate(self.budgets)
+            max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
+            for _, unit, budget, _, _, spent, open_ in self.terms
         ]
         if arm == len(predictions):
             arm, chosen, reward = NULL_ARM, np.zeros((1, self.dimension)), 0.0
             costs = hold = [0.0] * self.resources
         else:
-            chosen = np.array(x[arm if self.shared else 0], ndmin=2)
-            reward, *costs = predictions[arm]
+            chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
+            reward, *costs = predictions[arm].tolist()
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
-        arms, split = np.array([arm]), len(weights) + 1
+        arms, split = self.arm_arrays[arm], len(weights) + 1
         # One array and views of it: the call that makes an array costs more than what is in it.
         one = np.array([[weights[arm], *weights, reward, max(value, 0.0), books[0], *costs, *rho, *hold]])
-        for array in (arms, chosen, one):
-            array.setflags(write=False)
+        chosen.setflags(write=False)
+        one.setflags(write=False)
         ticket = Ticket(arms, chosen, one[:, split:])
         return Choice(arms, one[0, :1], one[:, 1:split], BECAUSE_OF_POLICY, ticket)
 
@@ -185,20 +187,19 @@ class Plain:
             return None
         if type(costs) is not np.ndarray or costs.shape != (1, self.resources) or costs.dtype != FLOAT:
             return None
-        lifted = self._lifted(x)
-        images = self._images(state.oracle, lifted)
-        predictions: list[list[float]] = images[:, self.dimension + 1 :].tolist()
-        guesses = [prediction[0] for prediction in predictions]
+        lifted, solution, m = self._lifted(x), state.oracle.solution[0], self.dimension + 1
+        guesses = (lifted.dot(solution[0, m]) if self.shared else solution[:, m].dot(lifted)).tolist()
         played, reward, cost = int(arm[0]), float(rewards[0]), costs[0].tolist()
         if not (0 <= played < len(guesses) and isfinite(sum(guesses) + reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
-        errors, surprise = self._booked(books, predictions[played], max(0.0, *guesses), reward, cost)
+        block, taught = (0, lifted[played]) if self.shared else (played, lifted)
+        image = solution[block].dot(taught)
+        prediction: list[float] = image[m:].tolist()
+        errors, surprise = self._booked(books, prediction, max(0.0, *guesses), reward, cost)
         residuals = dger(1.0, surprise, surprise, 1, 1, state.residuals[0].T).T[None]
         residuals.setflags(write=False)
-        image = images[played]
-        image[self.dimension + 1 :] = errors
-        block, taught = (0, lifted[played]) if self.shared else (played, lifted)
+        image[m:] = errors
         oracle = self.oracle.learnt_row(state.oracle, block, taught, image)
         return State(_closed(books), oracle, residuals, state.stage)
 

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -67,13 +68,19 @@ class KeyRing:
     """
 
     def __init__(
-        self, database: Database, admin_key: str | None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        admin_key: str | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cached_max: int = CACHED_KEYS_MAX,
     ) -> None:
         if admin_key is not None and not ADMIN_KEY_LENGTH_MIN <= len(admin_key) <= KEY_LENGTH_MAX:
             raise ValueError(f"the admin key must have {ADMIN_KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters")
         self._database = database
         self._admin_digest = None if admin_key is None else _digest(admin_key)
         self._clock = clock
+        self._cached_max = cached_max
         self._lock = Lock()
         # By digest, each with the time it ends. Apart from each other, so that guesses cannot push out what is known.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
@@ -114,17 +121,17 @@ class KeyRing:
         with self._lock:
             if stored is None:
                 self._known.pop(digest, None)
-                _put(self._unknown, digest, asked + UNKNOWN_SECONDS_MAX)
+                _put(self._unknown, digest, asked + UNKNOWN_SECONDS_MAX, self._cached_max)
                 return None
             principal = Principal(stored.id, stored.name, stored.role, stored.campaigns)
-            _put(self._known, digest, (asked + CACHE_SECONDS_MAX, principal))
+            _put(self._known, digest, (asked + CACHE_SECONDS_MAX, principal), self._cached_max)
             return principal
 
 
-def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value) -> None:
+def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_max: int) -> None:
     cache[digest] = value
     cache.move_to_end(digest)
-    if len(cache) > CACHED_KEYS_MAX:
+    if len(cache) > entries_max:
         cache.popitem(last=False)
 
 
@@ -170,6 +177,8 @@ def _write_secret(path: Path, text: str) -> None:
             os.fsync(descriptor)
         made.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            made.unlink()
         raise DatabaseError(
             f"cannot write the first admin key to {path}: {error.strerror}; or set CBWK_ADMIN_KEY"
         ) from error

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import psycopg
-from sqlalchemy import Connection, Engine, QueuePool, RowMapping, Table, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, QueuePool, RowMapping, Table, bindparam, create_engine, event, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -55,6 +55,15 @@ _AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3
 
 # SQLite has no clock of its own, and the machine's may be set back while we run: it is read once.
 _CLOCK_START_MICROS = (time.time_ns() - time.monotonic_ns()) // 1000
+
+# Built once: every batch runs one of them.
+_STATES = (
+    select(tables.campaign_state)
+    .where(tables.campaign_state.c.campaign.in_(bindparam("numbers", expanding=True)))
+    .order_by(tables.campaign_state.c.campaign)
+)
+_STATES_LOCKED = _STATES.with_for_update()
+_NOW_MICROS = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 
 class DatabaseError(Exception):
@@ -205,8 +214,7 @@ class Database:
         while the process runs."""
         if self.dialect == "sqlite":
             return _CLOCK_START_MICROS + time.monotonic_ns() // 1000
-        micros = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
-        return int(connection.execute(micros).scalar_one())
+        return int(connection.execute(_NOW_MICROS).scalar_one())
 
     def take_turn(self, connection: Connection) -> None:
         """Wait until no other replica does what only one may do at a time, and keep the others out until the
@@ -226,7 +234,7 @@ class Database:
         a statement that waits for a lock sees the rest of the database as it was before.
         """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
-            return connection.execute(_states(numbers)).mappings().all()
+            return _states(connection, numbers, lock=False)
         _driver_sql(connection, f"SET LOCAL lock_timeout = {timeout_ms:d}; SAVEPOINT locking")
         rows = _lock_or_none(connection, numbers)
         if rows is not None:
@@ -392,15 +400,15 @@ def _postgresql_engine(
     return engine
 
 
-def _states(numbers: Sequence[int]) -> Any:
-    state = tables.campaign_state
-    return select(state).where(state.c.campaign.in_(sorted(set(numbers)))).order_by(state.c.campaign)
+def _states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Sequence[RowMapping]:
+    found = connection.execute(_STATES_LOCKED if lock else _STATES, {"numbers": sorted(set(numbers))})
+    return found.mappings().all()
 
 
 def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> Sequence[RowMapping] | None:
     """The locked rows, or None and nothing locked since the last savepoint if one could not be had in time."""
     try:
-        return connection.execute(_states(numbers).with_for_update()).mappings().all()
+        return _states(connection, numbers, lock=True)
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
