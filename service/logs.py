@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import MutableMapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 import structlog
@@ -30,8 +30,9 @@ _SECRET_TEXTS = (
 Event = MutableMapping[str, Any]
 
 
-def configure_logs(level: str = "info") -> None:
+def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
     """Send everything that structlog and the standard library log, from this level on, to stderr as JSON."""
+    stream = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         add_request_id,
@@ -44,10 +45,10 @@ def configure_logs(level: str = "info") -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer(serializer=_dumped)],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name],

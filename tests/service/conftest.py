@@ -6,3 +6,4 @@ from tests.service.databases import (  # noqa: F401 - fixtures are found by thei
     postgresql_server,
     sqlite_template,
 )
+from tests.service.log_lines import logged  # noqa: F401

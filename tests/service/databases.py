@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -36,11 +37,13 @@ class Server:
         """Where one of its databases is."""
         return f"postgresql://postgres@/{name}?host={self.folder}"
 
-    def create(self, *, template: str = "template0") -> str:
-        """Make a database and return its URL."""
+    @contextmanager
+    def database(self, *, template: str = "template0") -> Iterator[str]:
+        """The URL of a database that is there for a while."""
         name = f"test_{next(_numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return self.url(name)
+        yield self.url(name)
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def execute(self, statement: str) -> None:
         """Run one statement outside any transaction, as the server's owner."""
@@ -97,22 +100,26 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def database_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database without tables."""
     if dialect == "sqlite":
-        return f"sqlite:///{tmp_path}/cbwk.db"
-    server: Server = request.getfixturevalue("postgresql_server")
-    return server.create()
+        yield f"sqlite:///{tmp_path}/cbwk.db"
+    else:
+        server: Server = request.getfixturevalue("postgresql_server")
+        with server.database() as url:
+            yield url
 
 
 @pytest.fixture
-def migrated_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def migrated_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database with the tables and nothing in them."""
     if dialect == "sqlite":
         shutil.copyfile(request.getfixturevalue("sqlite_template"), tmp_path / "cbwk.db")
-        return f"sqlite:///{tmp_path}/cbwk.db"
-    server: Server = request.getfixturevalue("postgresql_server")
-    return server.create(template=_TEMPLATE)
+        yield f"sqlite:///{tmp_path}/cbwk.db"
+    else:
+        server: Server = request.getfixturevalue("postgresql_server")
+        with server.database(template=_TEMPLATE) as url:
+            yield url
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 import itertools
 import json
-import logging
 import sqlite3
 
 import pytest
-import structlog
 from sqlalchemy.exc import OperationalError
 
 from service.app import create_app
 from service.engine.commands import Adjust, Answer, CreateCampaign, CreateKey, Decide, Feedback, PatchCampaign
-from service.logs import configure_logs
 from service.problems import Conflict, NotFound, Unavailable
 from service.schemas.campaign import CONFIG_EXAMPLE
 from tests.service.http_client import ADMIN_KEY, NotingEngine, client_of, key_for, noted
@@ -34,16 +31,6 @@ def engine():
 def call(database, engine):
     with noted(database, engine) as client:
         yield client
-
-
-@pytest.fixture
-def logged(capsys):
-    """What is logged from here on, by lines."""
-    before = logging.getLogger().handlers[:], logging.getLogger().level
-    configure_logs("info")
-    yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    logging.getLogger().handlers[:], logging.getLogger().level = before
-    structlog.reset_defaults()
 
 
 def problem(answer, status, kind):

@@ -1,0 +1,199 @@
+"""Decisions: idempotency, budgets under simultaneous requests, restarts, and equality with the library."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from cbwk_core import NULL_ARM
+from service.engine.campaign import Campaign
+from service.engine.commands import Decide, Feedback, PatchCampaign, SetStatus
+from service.problems import Conflict, Invalid, NotFound, Problem
+from service.store import tables
+from tests.service.engine.campaigns import accounts, config, rows, running, with_campaign
+
+ONE = 1_000_000
+COSTS = (0.0, 0.1, 0.2, 0.3, 0.4)
+
+
+def test_the_same_decision_id_again_gets_the_same_answer(database):
+    async def play(engine):
+        first = await engine.submit(Decide("c", "d", [1, 0.5]))
+        again = await engine.submit(Decide("c", "d", [1.0, 0.5]))
+        with pytest.raises(Conflict):
+            await engine.submit(Decide("c", "d", [0.9, 0.5]))
+        return first, again
+
+    first, again = with_campaign(database, play)
+    assert not first.replayed
+    assert again.replayed
+    assert again.body == first.body
+    assert len(rows(database, tables.decision)) == 1
+
+
+def test_the_same_decision_id_twice_in_one_batch_is_one_decision(database):
+    async def play(engine):
+        return await engine.submit_together([Decide("c", "d", [0.1, 0.2]), Decide("c", "d", [0.1, 0.2])])
+
+    first, second = with_campaign(database, play)
+    assert first.body == second.body
+    assert second.replayed
+    assert accounts(database)[1] == ONE
+
+
+def test_simultaneous_requests_hold_exactly_what_there_is_room_for(database):
+    async def play(engine):
+        return await asyncio.gather(*(engine.submit(Decide("c", f"d{i}", [0.3, 0.6])) for i in range(300)))
+
+    answers = with_campaign(database, play, budget=20)
+    made = [answer.body for answer in answers if answer.body["arm"] is not None]
+    refused = [answer.body for answer in answers if answer.body["arm"] is None]
+    assert len(made) == 20
+    assert {body["reason"] for body in refused} == {"budget_exhausted"}
+    assert accounts(database) == (20 * ONE, 20 * ONE, 0, 0)
+
+
+def test_one_bad_item_of_a_batch_fails_alone(database):
+    async def play(engine):
+        return await engine.submit_together(
+            [
+                Decide("c", "good", [0.1, 0.2]),
+                Decide("c", "short", [0.1]),
+                Decide("nowhere", "lost", [0.1, 0.2]),
+                Feedback("c", "unheard-of", reward=1.0),
+            ]
+        )
+
+    good, short, lost, unknown = with_campaign(database, play)
+    assert good.body["arm"] in ("a", "b")
+    assert isinstance(short, Invalid)
+    assert isinstance(lost, NotFound)
+    assert isinstance(unknown, NotFound)
+    assert [row["decision_id"] for row in rows(database, tables.decision)] == ["good"]
+
+
+def test_paused_archived_and_ended_campaigns_answer_null_and_store_nothing(database):
+    async def play(engine):
+        await engine.submit(SetStatus("c", "pause"))
+        paused = await engine.submit(Decide("c", "p", [0.1, 0.2]))
+        await engine.submit(SetStatus("c", "resume"))
+        last = await engine.submit(Decide("c", "l", [0.1, 0.2]))
+        ended = await engine.submit(Decide("c", "e", [0.1, 0.2]))
+        await engine.submit(SetStatus("c", "archive"))
+        archived = await engine.submit(Decide("c", "z", [0.1, 0.2]))
+        with pytest.raises(Conflict):
+            await engine.submit(SetStatus("c", "resume"))
+        return [answer.body["reason"] for answer in (paused, last, ended, archived)]
+
+    assert with_campaign(database, play, horizon=1) == ["paused", "policy", "ended", "archived"]
+    assert [row["decision_id"] for row in rows(database, tables.decision)] == ["l"]
+
+
+def test_a_patch_keeps_what_was_learnt_and_a_budget_cannot_go_below_what_is_spent(database):
+    async def play(engine):
+        for i in range(6):
+            await engine.submit(Decide("c", f"d{i}", [0.3, 0.6]))
+            await engine.submit(Feedback("c", f"d{i}", reward=1.0, costs={"usd": 0.5}))
+        with pytest.raises(Conflict):
+            await engine.submit(PatchCampaign("c", {"resources": [{"id": "usd", "budget": 2}]}))
+        with pytest.raises(Conflict):
+            await engine.submit(PatchCampaign("c", {"horizon": 50, "expected_version": 9}))
+        changes = {"resources": [{"id": "usd", "budget": 4000}], "add_arms": [{"id": "n"}], "retire_arms": ["a", "b"]}
+        patched = await engine.submit(PatchCampaign("c", changes))
+        after = await engine.submit(Decide("c", "after", [0.3, 0.6]))
+        return patched.body, after.body
+
+    patched, after = with_campaign(database, play, budget=1000)
+    assert patched["version"] == 2
+    assert (after["arm"], after["policy_version"]) == ("n", 6)
+    assert accounts(database) == (4000 * ONE, ONE, 3 * ONE, 0)
+
+
+def test_after_a_restart_everything_is_as_before(database):
+    async def session(engine, start):
+        for i in range(start, start + 15):
+            answer = await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))
+            if answer.body["arm"] is not None:
+                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5]}))
+        return [(await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))).body for i in range(start + 15)]
+
+    first = with_campaign(database, lambda engine: session(engine, 0), budget=100)
+
+    async def again():
+        async with running(database) as engine:
+            return await session(engine, 15)
+
+    second = asyncio.run(again())
+    assert second[:15] == first
+    policy = Campaign(1, "c", 1, config(budget=100)).policy
+    state, _ = library_loop(policy, 30)
+    stored = np.frombuffer(rows(database, tables.campaign_state)[0]["books"], dtype="<f8")
+    np.testing.assert_allclose(stored, state.books[0], rtol=1e-9, atol=1e-9)
+
+
+def library_loop(policy, rounds):
+    """The session above, played by the library alone with the same uniforms and an integer ledger of its own."""
+    state, answers = policy.init(), []
+    left = np.array([100 * ONE, 100_000 * ONE])
+    campaign = Campaign(1, "c", 1, config(budget=100))
+    for i in range(rounds):
+        uniform = np.array([campaign.uniform(i)])
+        choice = policy.decide(state, np.array([[i / 30, 0.5]]), uniform, free=left)
+        state = policy.commit(state, choice.ticket)
+        answers.append((int(choice.arm[0]), float(choice.probability[0])))
+        if choice.arm[0] != NULL_ARM:
+            cost = np.array([[round(COSTS[i % 5] * ONE), 0.0]])
+            state = policy.settle(state, choice.ticket, [float(i % 2)], cost)
+            left = left - cost[0].astype(np.int64)
+    return state, answers
+
+
+def test_arms_and_probabilities_equal_those_of_the_library(database):
+    async def play(engine):
+        bodies = []
+        for i in range(30):
+            answer = await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))
+            bodies.append(answer.body)
+            if answer.body["arm"] is not None:
+                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5]}))
+        return bodies
+
+    bodies = with_campaign(database, play, budget=100)
+    _, expected = library_loop(Campaign(1, "c", 1, config(budget=100)).policy, 30)
+    names = {"a": 0, "b": 1, None: NULL_ARM}
+    assert [names[body["arm"]] for body in bodies] == [arm for arm, _ in expected]
+    np.testing.assert_allclose([body["probability"] for body in bodies], [p for _, p in expected], atol=1e-9)
+
+
+def test_an_explanation_says_what_the_policy_thought(database):
+    async def play(engine):
+        return (await engine.submit(Decide("c", "d", [0.3, 0.6], exclude=("b",), explain=True))).body
+
+    body = with_campaign(database, play)
+    first, second = body["arms"]
+    assert (first["id"], first["eligible"], first["why_not"]) == ("a", True, None)
+    assert (second["id"], second["eligible"], second["why_not"]) == ("b", False, "excluded")
+    assert first["probability"] == pytest.approx(body["probability"])
+    assert set(body["prices"]) == {"usd", "impressions"}
+
+
+def test_a_shared_campaign_takes_actions_with_the_request(database):
+    shared = {
+        "model": "shared",
+        "arms": [],
+        "arm_features": {"dimension": 1, "features": None},
+    }
+    actions = [{"id": "x", "features": [0.2]}, {"id": "y", "features": [0.9], "max_cost": {"usd": 0.5}}]
+
+    async def play(engine):
+        answer = await engine.submit(Decide("c", "d", [0.3, 0.6], actions=actions, exclude=("x",)))
+        settled = await engine.submit(Feedback("c", "d", reward=1.0, costs={"usd": 0.5}))
+        needed = await engine.submit_together([Decide("c", "e", [0.3, 0.6])])
+        return answer.body, settled.body, needed[0]
+
+    answer, settled, needed = with_campaign(database, play, **shared)
+    assert (answer["arm"], answer["hold"]) == ("y", {"usd": 0.5, "impressions": 1})
+    assert settled["learned"]
+    assert isinstance(needed, Problem)
