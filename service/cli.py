@@ -35,27 +35,41 @@ def cbwk() -> None:
     """Online allocation under several budgets."""
 
 
+DatabaseUrl = Annotated[
+    str | None, typer.Option(help="sqlite:///FILE or postgresql://…; wins over CBWK_DATABASE_URL.", show_default=False)
+]
+
+
 @app.command(epilog=_ENVIRONMENT_HELP)
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; wins over CBWK_HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; wins over CBWK_PORT.")] = None,
+    database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP interface until stopped by Ctrl+C or SIGTERM."""
-    settings = _settings(host=host, port=port)
+    settings = _settings(host=host, port=port, database_url=database_url)
 
-    from service import server
+    from service import logs, server
+    from service.auth import bootstrap_admin_key
+    from service.store.database import Database, DatabaseError
+    from service.store.migrate import migrate as run_migrations
 
+    logs.configure_logs(settings.log_level)
     try:
         listener = server.listen(settings.host, settings.port)
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    try:
+        run_migrations(settings.database_url)
+        database = Database.of(settings)
+        bootstrap_admin_key(database, admin_key=admin_key, stderr=sys.stderr)
+    except DatabaseError as error:
+        raise typer.TyperException(str(error)) from error
     typer.echo(f"cbwk serves on {server.url_of(listener)}", err=True)
-    server.serve(listener)
+    server.serve(settings, listener, database)
 
 
-DatabaseUrl = Annotated[
-    str | None, typer.Option(help="sqlite:///FILE or postgresql://…; wins over CBWK_DATABASE_URL.", show_default=False)
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 

@@ -126,6 +126,9 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
     for path, operations in paths.items():
         for operation in operations.values():
             operation["security"] = [] if path in _OPEN_PATHS else _SECURITY
+            # FastAPI adds its own 422 to every path with a name in it; any text is a name, and a wrong one is 404.
+            if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+                del operation["responses"]["422"]
     _, schemas = models_json_schema(
         [(model, "validation") for model in (*REQUESTS, *ANSWERS)], ref_template="#/components/schemas/{model}"
     )

@@ -2,12 +2,22 @@
 
 import signal
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
+from fastapi import FastAPI
 
 from service.app import create_app
+from service.auth import KeyRing
+from service.engine import Engine
+from service.settings import Settings
+from service.store.database import Database
+
+# How long requests under way may take once the process was told to stop.
+STOP_SECONDS = 3
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -38,10 +48,30 @@ def _stop(signal_number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
-def serve(listener: socket.socket) -> None:
+def serve(settings: Settings, listener: socket.socket, database: Database) -> None:
     """Answer requests until SIGTERM or SIGINT, finish those under way, then exit the process with code 0."""
     # uvicorn raises the signal again once it has shut down, and the default handler would then kill an orderly stop.
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
-    config = uvicorn.Config(create_app(), log_level="warning", access_log=False)
+    admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine = Engine(
+            database,
+            queue_max=settings.queue_max,
+            deadline_seconds=settings.request_deadline_ms / 1000,
+            memory_bytes_max=settings.memory_bytes_max,
+            lock_timeout_ms=settings.lock_timeout_ms,
+        )
+        await engine.start()
+        app.state.engine = engine
+        try:
+            yield
+        finally:  # by now no request is under way: uvicorn has waited for them
+            await engine.stop()
+            database.close()
+
+    app = create_app(settings, database=database, keyring=KeyRing(database, admin_key), lifespan=lifespan)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS)
     uvicorn.Server(config).run(sockets=[listener])

@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     queue_max: int = Field(
         default=10_000, ge=1, le=1_000_000, description="how many commands may wait; more are answered with 503"
     )
+    memory_bytes_max: int = Field(
+        default=2**29, ge=2**20, le=2**40, description="how many bytes of policies' states are kept in memory"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="from which level on log lines are written: debug, info, warning or error"
     )

@@ -116,7 +116,11 @@ async def show_decision(
     return json_answer(await read(request, reads.decision, campaign_id, decision_id))
 
 
-@router.get("/campaigns/{campaign_id}/export", responses=streams(reads.FORMATS.values(), 401, 403, 404, 422, 503))
+@router.get(
+    "/campaigns/{campaign_id}/export",
+    response_class=Response,
+    responses=streams(reads.FORMATS.values(), 401, 403, 404, 422, 503),
+)
 async def export_decisions(
     request: Request, campaign_id: ReadableCampaign, form: Annotated[Format, Query(alias="format")] = "jsonl"
 ) -> Response:

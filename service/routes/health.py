@@ -34,7 +34,7 @@ async def readyz(request: Request) -> Response:
     return json_answer({"status": "ready"})
 
 
-@router.get("/metrics", responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503))
+@router.get("/metrics", response_class=Response, responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503))
 async def show_metrics(request: Request) -> Response:
     """Show Prometheus metrics; needs a reader's key unless they are public."""
     if not request.app.state.settings.metrics_public:

@@ -58,14 +58,16 @@ def test_secrets_are_hidden_wherever_they_are(logged):
 
 
 def test_a_traceback_is_written_without_the_values_of_its_frames(logged):
-    password = "abc.def-ghi"
+    def fail(password):
+        raise RuntimeError(len(password))
+
     try:
-        raise RuntimeError(f"{len(password)}")
+        fail("abc" * 3)
     except RuntimeError:
         structlog.get_logger().exception("failed")
     (line,) = logged()
-    assert "RuntimeError: 11" in line["exception"]
-    assert password not in line["exception"].replace('password = "abc.def-ghi"', "")
+    assert "RuntimeError: 9" in line["exception"]
+    assert "abcabcabc" not in line["exception"]
 
 
 def test_what_json_does_not_know_is_written_all_the_same(logged):

@@ -6,7 +6,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
-from tests.service.store.rows import add_campaigns, decision, outcome
+from tests.service.store.rows import account, add_campaigns, decision, outcome
 
 AWKWARD = [
     decision(
@@ -86,24 +86,22 @@ def test_a_row_with_more_or_fewer_columns_than_the_first_is_refused(database):
             database.append(connection, tables.outcome, [outcome(1), other])
 
 
-@pytest.mark.parametrize(
-    ("table", "row"),
-    [
+def test_a_number_that_the_column_cannot_hold_is_refused_and_not_cut(database):
+    too_large = [
         (tables.decision, decision(1, arm=2**31)),
         (tables.decision, decision(1, config_version=2**32 + 1)),
-        (tables.decision, decision(1, round=2**63)),
-        (tables.account, {"campaign": 1, "resource": 2**15, "granted": 0, "held": 0, "spent": 0, "overrun": 0}),
-    ],
-)
-def test_a_number_that_the_column_cannot_hold_is_refused_and_not_cut(database, table, row):
-    with pytest.raises(OverflowError, match=table.name), database.write() as connection:
-        database.append(connection, table, [row])
+        (tables.decision, decision(1, round=-(2**63) - 1)),
+        (tables.account, account(resource=2**15)),
+    ]
+    for table, row in too_large:
+        with pytest.raises(OverflowError, match=table.name), database.write() as connection:
+            database.append(connection, table, [row])
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_not_finite_is_refused(database, number):
-    with pytest.raises(ValueError, match=r"outcome\.reward is not finite"), database.write() as connection:
-        database.append(connection, tables.outcome, [outcome(1, reward=number)])
+def test_a_number_that_is_not_finite_is_refused(database):
+    for number in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ValueError, match=r"outcome\.reward is not finite"), database.write() as connection:
+            database.append(connection, tables.outcome, [outcome(1, reward=number)])
 
 
 @pytest.mark.parametrize(

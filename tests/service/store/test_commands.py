@@ -62,6 +62,7 @@ def test_a_key_can_be_had_as_json(migrated_url, capsys):
         assert find_key(connection, made["key"]).id == made["id"]
 
 
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [

@@ -93,14 +93,14 @@ def test_a_closed_database_opens_nothing_again(database):
             pass
 
 
-@pytest.mark.parametrize("column", ["granted", "held", "spent", "overrun"])
-def test_the_database_itself_refuses_a_negative_amount(database, column):
-    # Everything else is generous, so that the amount is covered and only its sign is wrong.
-    row = {"granted": 100, "held": 0, "spent": 0, "overrun": 100} | {column: -1}
+def test_the_database_itself_refuses_a_negative_amount(database):
     with database.write() as connection:
         add_campaigns(connection, 1)
-    with pytest.raises(IntegrityError, match="ck_account_not_negative"), database.write() as connection:
-        connection.execute(insert(tables.account).values(account(**row)))
+    for column in ("granted", "held", "spent", "overrun"):
+        # Everything else is generous, so that the amount is covered and only its sign is wrong.
+        row = account(granted=100, held=0, spent=0, overrun=100) | {column: -1}
+        with pytest.raises(IntegrityError, match="ck_account_not_negative"), database.write() as connection:
+            connection.execute(insert(tables.account).values(row))
 
 
 def test_the_database_itself_refuses_to_promise_more_than_was_granted(database):

@@ -86,23 +86,20 @@ def test_a_key_has_256_random_bits_and_no_two_are_alike(database):
     assert all(text.startswith("cbwk_") and len(text) == len("cbwk_") + 43 for text in texts)  # 43 · 6 bits ≥ 256
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: "",
-        lambda text: text[:-1],
-        lambda text: text + "=",
-        lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"),
-        lambda text: text.upper(),
-        lambda text: text[:-1] + "é",
-        lambda text: "' OR 1=1 --",
-        lambda text: "\ud800" * len(text),
-        lambda text: "x" * 1_000_000,
-    ],
-)
-def test_another_text_finds_nothing(database, ring, change):
+def test_another_text_finds_nothing(database, ring):
     _, text = make_key(database)
-    assert ring.lookup(change(text)) is None
+    others = [
+        "",
+        text[:-1],
+        text + "=",
+        text[:-1] + ("A" if text[-1] != "A" else "B"),
+        text.upper(),
+        text[:-1] + "é",
+        "' OR 1=1 --",
+        "\ud800" * len(text),
+        "x" * 1_000_000,
+    ]
+    assert [ring.lookup(other) for other in others] == [None] * len(others)
     assert ring.lookup(text) is not None
 
 

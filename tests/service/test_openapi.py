@@ -1,0 +1,137 @@
+import json
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from pydantic import ValidationError
+
+from service.app import create_app
+from service.schemas import ANSWERS, REQUESTS
+
+DOCUMENT = create_app().openapi()
+
+CAMPAIGN = "/campaigns/{campaign_id}"
+ADMIN = "/admin/campaigns/{campaign_id}"
+OPERATIONS = {
+    ("post", "/decide"),
+    ("post", "/decide/batch"),
+    ("post", "/feedback"),
+    ("post", "/feedback/batch"),
+    ("post", "/campaigns"),
+    ("get", "/campaigns"),
+    ("get", CAMPAIGN),
+    ("patch", CAMPAIGN),
+    *(("post", f"{CAMPAIGN}/{action}") for action in ("pause", "resume", "archive")),
+    ("get", "/admin/budgets"),
+    *(("get", f"{ADMIN}/{name}") for name in ("budget", "ledger", "verify", "timeline", "arms", "decisions", "export")),
+    ("get", f"{ADMIN}/decisions/{{decision_id}}"),
+    ("post", f"{ADMIN}/adjust"),
+    ("post", "/admin/keys"),
+    ("get", "/admin/keys"),
+    ("delete", "/admin/keys/{key_id}"),
+    ("get", "/admin/audit"),
+    ("get", "/livez"),
+    ("get", "/readyz"),
+    ("get", "/metrics"),
+}
+
+
+def operations():
+    return {(method, path): operation for path, item in DOCUMENT["paths"].items() for method, operation in item.items()}
+
+
+def validator(schema):
+    """A validator of one schema of the document, with the others to refer to."""
+    return jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+
+
+def media_types():
+    """Every place of the document that has a body: its operation, whether a request or a status, its media type."""
+    for (method, path), operation in operations().items():
+        name = f"{method} {path}"
+        for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
+            yield f"{name} request", media_type, body
+        for status, answer in operation["responses"].items():
+            for media_type, body in answer["content"].items():
+                yield f"{name} {status}", media_type, body
+
+
+BODIES = {f"{place} {media_type}": body for place, media_type, body in media_types()}
+
+
+def test_the_document_is_openapi_3_1():
+    assert DOCUMENT["openapi"].startswith("3.1")
+    schemathesis.openapi.from_dict(DOCUMENT).validate()
+    json.dumps(DOCUMENT, allow_nan=False)
+
+
+def test_it_has_every_operation_of_the_interface_by_a_name_of_its_own():
+    assert OPERATIONS <= set(operations())
+    names = [operation["operationId"] for operation in operations().values()]
+    assert len(set(names)) == len(names)
+    for operation in operations().values():
+        assert operation["summary"]
+        assert operation["description"]
+        assert operation["tags"]
+
+
+def test_every_reference_leads_somewhere():
+    known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
+    text = json.dumps(DOCUMENT)
+    assert {part.split('"')[0] for part in text.split('"$ref": "')[1:]} <= known
+    for schema in DOCUMENT["components"]["schemas"].values():
+        validator(schema)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_every_json_body_has_an_example_that_fits_its_schema(body):
+    if body["schema"].get("type") == "string":
+        return  # a stream of text
+    name = body["schema"]["$ref"].rpartition("/")[2]
+    schema = DOCUMENT["components"]["schemas"][name]
+    examples = [body["example"]] if "example" in body else schema["examples"]
+    for one in examples:
+        validator(schema).validate(one)
+
+
+@pytest.mark.parametrize("model", [*REQUESTS, *ANSWERS], ids=lambda model: model.__name__)
+def test_every_example_is_taken_by_the_model_it_is_of(model):
+    (one,) = model.model_json_schema()["examples"]
+    model.model_validate_json(json.dumps(one))
+
+
+@pytest.mark.parametrize("model", REQUESTS, ids=lambda model: model.__name__)
+def test_the_schema_of_a_request_knows_no_other_fields_as_little_as_its_model(model):
+    schema = DOCUMENT["components"]["schemas"][model.__name__]
+    body = {**schema["examples"][0], "unknown": 1}
+    assert not validator(schema).is_valid(body)
+    with pytest.raises(ValidationError):
+        model.model_validate_json(json.dumps(body))
+
+
+def test_everything_but_health_needs_a_key_and_says_so():
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    for (_, path), operation in operations().items():
+        needed = [name for alternative in operation["security"] for name in alternative]
+        assert needed == ([] if path in ("/livez", "/readyz") else list(schemes))
+        assert ("401" in operation["responses"]) == bool(needed)
+
+
+def test_problems_are_documented_as_problem_json_where_they_can_happen():
+    for (method, path), operation in operations().items():
+        statuses = {int(status) for status in operation["responses"]}
+        assert len(statuses & {200, 201}) == 1
+        if "requestBody" in operation:
+            assert {400, 413, 422} <= statuses
+        if "{" in path or path in ("/decide", "/feedback"):
+            assert 404 in statuses
+        if path != "/livez":
+            assert 503 in statuses
+        for status in statuses - {200, 201}:
+            answer = operation["responses"][str(status)]
+            assert list(answer["content"]) == ["application/problem+json"], (method, path)
+            assert answer["content"]["application/problem+json"]["example"]["status"] == status
+
+
+def test_no_answer_is_fastapis_own():
+    assert "HTTPValidationError" not in json.dumps(DOCUMENT)
