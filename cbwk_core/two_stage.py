@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 from cbwk_core import schedules
 from cbwk_core.oracle import Array, Integers, frozen
 from cbwk_core.oracles.online_to_batch import OnlineToBatch
-from cbwk_core.problem import NULL_ARM, Ticket
+from cbwk_core.problem import NULL_ARM, Problem, Ticket
 from cbwk_core.static_optimum import static_optimum
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def check(policy: SquareCBwK) -> None:
         raise ValueError("two_stage explores the policy's arms, got none")
     # An oracle that was given must serve stage one, too.
     policy.make_oracle(policy.arms if mode == "paper" else _blocks(policy))
-    needed = (policy.arms + 2) * _theory_length(policy)
+    needed = (policy.arms + 2) * theory_length(policy.problem)
     if policy.problem.budgets.min() <= needed:
         raise ValueError(
             f"two_stage needs a budget above (K + 2)·T0 = {needed} max costs, got {policy.problem.budgets.min():g}"
@@ -97,12 +97,11 @@ def mode_of(policy: SquareCBwK) -> str:
 
 def length(policy: SquareCBwK) -> int:
     """T0, 0 with one stage."""
-    return 0 if mode_of(policy) == "off" else _theory_length(policy)
+    return 0 if mode_of(policy) == "off" else theory_length(policy.problem)
 
 
-def _theory_length(policy: SquareCBwK) -> int:
+def theory_length(problem: Problem) -> int:
     """T0 = (m·d)^⅓·√(T/K) (appendix, "Result in Linear CBwK")."""
-    problem = policy.problem
     return math.ceil(math.cbrt(problem.dimension * problem.resources) * math.sqrt(problem.horizon / problem.arms))
 
 
@@ -282,7 +281,7 @@ def estimate(policy: SquareCBwK, stage: Stage, mode: str) -> Estimate:
     lanes = stage.running.shape[0]
     if mode == "paper":
         predictions = _averaged_fit(policy, stage)
-        margin = np.full(lanes, paper_margin(policy))
+        margin = np.full(lanes, paper_margin(policy.problem))
     else:
         fits = _jackknife_fits(policy, stage)
         predictions = fits[0]
@@ -350,10 +349,9 @@ def _blocks(policy: SquareCBwK) -> int:
     return policy.arms if policy.model == "per_arm" else 1
 
 
-def paper_margin(policy: SquareCBwK) -> float:
+def paper_margin(problem: Problem) -> float:
     """M(T0) = √(K·(E(F) + d·E(G)) + 4 ln(T·d)/T0), E(F) = m ln T/T0 and E(G) = m·d ln T/T0, constants 1."""
-    problem = policy.problem
-    t0, d = _theory_length(policy), problem.resources
+    t0, d = theory_length(problem), problem.resources
     error = problem.dimension * math.log(problem.horizon) / t0
     return math.sqrt(problem.arms * (error + d * d * error) + 4.0 * math.log(problem.horizon * d) / t0)
 

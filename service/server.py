@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.auth import KeyRing
 from service.engine import Engine
+from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database
 
@@ -54,6 +55,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
+    metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -63,6 +65,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             deadline_seconds=settings.request_deadline_ms / 1000,
             memory_bytes_max=settings.memory_bytes_max,
             lock_timeout_ms=settings.lock_timeout_ms,
+            metrics=metrics,
         )
         await engine.start()
         app.state.engine = engine
@@ -72,6 +75,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             await engine.stop()
             database.close()
 
-    app = create_app(settings, database=database, keyring=KeyRing(database, admin_key), lifespan=lifespan)
+    keyring = KeyRing(database, admin_key)
+    app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS)
     uvicorn.Server(config).run(sockets=[listener])

@@ -97,6 +97,7 @@ class LinearEnvironment:
 
     model: "shared" draws features for every arm, "per_arm" one context for all and has parameters for each.
     outcomes: "bounded", uniform within `noise` of the mean, or "bernoulli". seed: of the parameters.
+    reward_scale: what rewards are multiplied by; a small one makes T·OPT/B small beside T/B.
 
     >>> draw = LinearEnvironment(arms=3, dimension=5, resources=2).draw(np.random.default_rng(0), 0, 10)
     >>> draw.features.shape, draw.costs.shape
@@ -110,12 +111,15 @@ class LinearEnvironment:
     outcomes: str = "bounded"
     noise: float = 0.2
     seed: int = 0
+    reward_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.model not in ("shared", "per_arm"):
             raise ValueError(f"model must be 'shared' or 'per_arm', got {self.model!r}")
         if self.outcomes not in ("bounded", "bernoulli"):
             raise ValueError(f"outcomes must be 'bounded' or 'bernoulli', got {self.outcomes!r}")
+        if not 0 < self.reward_scale <= 1:
+            raise ValueError(f"reward_scale must lie in (0, 1], got {self.reward_scale}")
 
     @cached_property
     def theta(self) -> Array:
@@ -134,6 +138,8 @@ class LinearEnvironment:
         mean = np.minimum(np.matmul(x[:, :, None, :], self.theta.swapaxes(1, 2))[:, :, 0], 1.0)
         noise = uniforms[:, seen:].reshape(mean.shape)
         outcome = bernoulli(mean, noise) if self.outcomes == "bernoulli" else bounded(mean, noise, self.noise)
+        mean[..., 0] *= self.reward_scale
+        outcome[..., 0] *= self.reward_scale
         return split_outcomes(mean, outcome, x[:, 0] if self.model == "per_arm" else x)
 
     def optimum(self, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:

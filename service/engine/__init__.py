@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.commands import Answer, Command, Expire, Item
 from service.engine.processor import Processor
+from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
 
@@ -32,8 +33,11 @@ class Engine:
         deadline_seconds: float,
         memory_bytes_max: int,
         lock_timeout_ms: int,
+        metrics: Metrics | None = None,
     ) -> None:
-        self._processor = Processor(database, memory_bytes_max=memory_bytes_max, lock_timeout_ms=lock_timeout_ms)
+        self._processor = Processor(
+            database, memory_bytes_max=memory_bytes_max, lock_timeout_ms=lock_timeout_ms, metrics=metrics
+        )
         self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._queue_max = queue_max
         self._deadline_seconds = deadline_seconds

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, concatenate, outer
 from service.money import micros
 from service.problems import Invalid
+from service.times import moment_microseconds
 
+# Stands for a horizon of which no traffic has told anything yet.
+HORIZON_UNKNOWN = 1_000
 # Beyond this many products of a context's and an arm's features a shared model takes their concatenation alone.
 INTERACTIONS_MAX = 512
 
@@ -103,6 +106,19 @@ class Campaign:
         return self.arm_encoder is not None and self.encoder.dimension * self.arm_encoder.dimension <= INTERACTIONS_MAX
 
     @cached_property
+    def horizon(self) -> int:
+        """Decisions the campaign is expected to make: declared, or estimated where only an end is."""
+        declared = self.config["horizon"]
+        estimate = self.config.get("estimate") or {"horizon": HORIZON_UNKNOWN}
+        return int(estimate["horizon"] if declared is None else declared)
+
+    @cached_property
+    def ends_at(self) -> int | None:
+        """The declared end, in microseconds since 1970."""
+        declared = self.config["ends_at"]
+        return None if declared is None else moment_microseconds(declared)
+
+    @cached_property
     def policy(self) -> SquareCBwK:
         """The policy, in millionths throughout."""
         policy = self.config["policy"]
@@ -111,7 +127,7 @@ class Campaign:
             arms=len(self.arms),
             dimension=self.dimension,
             resources=len(self.resources),
-            horizon=self.config["horizon"],
+            horizon=self.horizon,
             budget=self.budgets,
             max_cost=self.holds or self.max_costs,
             model=self.config["model"],

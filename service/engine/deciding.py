@@ -15,6 +15,7 @@ from cbwk_core import NULL_ARM, Choice
 from cbwk_core.problem import ENDED, taken
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
+from service.engine.flight import is_over
 from service.engine.work import MICROS_PER_SECOND, Work, iso_time, to_json
 from service.money import amount
 from service.problems import Conflict, Invalid, Problem
@@ -38,9 +39,10 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
         (repeats if known else fresh).append(index)
         if request.decision_id is not None:
             seen.add(request.decision_id)
-    if work.status != "active":
+    if work.status != "active" or is_over(work):
+        reason = work.status if work.status != "active" else ENDED
         for index in fresh:
-            answers[index] = _unstored(work, requests[index], work.status)
+            answers[index] = _unstored(work, requests[index], reason)
     else:
         plain = [index for index in fresh if requests[index].actions is None]
         _decide_plain(work, requests, plain, answers, existing)

@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import structlog
 from sqlalchemy import Connection, bindparam, delete, select, update
 
-from service.engine import administration, deciding, settling
+from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
+from service.engine import administration, deciding, flight, settling
 from service.engine.commands import (
     Adjust,
     Answer,
@@ -32,6 +34,7 @@ from service.engine.ledger import Account, Ledger
 from service.engine.memory import Memory, current
 from service.engine.settling import Standing
 from service.engine.work import Work
+from service.metrics import Metrics
 from service.problems import NotFound, Problem, Unavailable
 from service.store import keys, tables
 from service.store.database import Database
@@ -49,8 +52,11 @@ log = structlog.get_logger(__name__)
 class Processor:
     """Runs batches on one database; one thread only."""
 
-    def __init__(self, database: Database, *, memory_bytes_max: int, lock_timeout_ms: int) -> None:
+    def __init__(
+        self, database: Database, *, memory_bytes_max: int, lock_timeout_ms: int, metrics: Metrics | None = None
+    ) -> None:
         self._database = database
+        self._metrics = metrics or Metrics()
         self._memory = Memory(memory_bytes_max)
         self._lock_timeout_ms = lock_timeout_ms
         self._numbers: dict[str, int] = {}
@@ -96,7 +102,9 @@ class Processor:
                 self._expire(connection, works, now)
             for work in works.values():
                 self._write(connection, work)
+        self._metrics.batch_size.observe(len(items))
         for work in works.values():
+            self._observe(work)
             self._memory.remember(work.campaign, work.state, work.sequence, work.model_version)
             self._unsaved[work.campaign.number] += work.learnt
 
@@ -138,7 +146,7 @@ class Processor:
         if not numbers:
             return {}
         locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
-        accounts = _accounts(connection, numbers)
+        accounts, births = _accounts(connection, numbers), _births(connection, numbers)
         works = {}
         for row in locked:
             known = current(connection, self._memory, dict(row))
@@ -150,6 +158,7 @@ class Processor:
                 sequence=row["sequence"],
                 model_version=row["model_version"],
                 now=max(now, row["last_event_at"]),
+                created_at=births[row["campaign"]],
             )
         return works
 
@@ -169,6 +178,7 @@ class Processor:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
         for item in items:
             item.answer = _administered(connection, work, item) or item.answer
+        flight.renew(connection, work)
         decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
         requests = [command for _, command in decides]
         named = [request.decision_id for request in requests if request.decision_id is not None]
@@ -236,6 +246,23 @@ class Processor:
                 last_event_at=work.now,
             )
         )
+
+    def _observe(self, work: Work) -> None:
+        """Tell the metrics what was committed."""
+        metrics, name = self._metrics, work.campaign.id
+        for delay in work.delays:
+            metrics.feedback_delay_seconds.observe(delay)
+        for counter, count in (
+            (metrics.expired_holds, work.expired),
+            (metrics.cost_above_hold, work.above_hold),
+            (metrics.quarantined_updates, work.quarantined),
+        ):
+            if count:
+                counter.labels(name).inc(count)
+        if work.learnt:
+            errors = np.diagonal(work.state.residuals[0]) / (float(work.state.learnt[0]) + RESIDUAL_PRIOR_COUNT)
+            for target, loss in zip(("reward", *work.campaign.resources), errors, strict=True):
+                metrics.oracle_loss.labels(name, target).set(float(loss))
 
     def _forget(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -319,6 +346,12 @@ def _accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     for row in rows:
         found[row.campaign].append(Account(row.granted, row.held, row.spent, row.overrun))
     return found
+
+
+def _births(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
+    campaign = tables.campaign
+    found = connection.execute(select(campaign.c.number, campaign.c.created_at).where(campaign.c.number.in_(numbers)))
+    return {row.number: row.created_at for row in found}
 
 
 def _decisions(connection: Connection, work: Work, ids: Sequence[str]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from cbwk_core import NULL_ARM, Ticket
+from cbwk_core import NULL_ARM, State, Ticket
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Feedback
-from service.engine.work import Work, ticket_of, to_json
+from service.engine.work import MICROS_PER_SECOND, Work, ticket_of, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 
@@ -179,6 +179,8 @@ def _reported(work: Work, standing: Standing, report: Report) -> Answer:
         hold = standing.hold
         if any(cost > limit for cost, limit in zip(report.costs, hold, strict=True)):
             warnings.append(ABOVE_HOLD)
+            work.above_hold += 1
+        work.delays.append((work.now - standing.row["decided_at"]) / MICROS_PER_SECOND)
         work.ledger.settle(hold, report.costs)
         spent = report.costs
     costs = standing.costs if report.costs is None else report.costs
@@ -219,11 +221,23 @@ def _teach(
     amounts = np.array([costs], dtype=np.float64)
     policy = work.campaign.policy
     if booked_now:
-        work.state = policy.settle(work.state, ticket, np.array([scaled]), amounts, learn=learn)
-    elif learn:
-        work.state = policy.teach(work.state, ticket, np.array([scaled]), amounts)
-    work.learnt += learn
-    return [scaled, *costs] if learn else None
+        work.state = policy.settle(work.state, ticket, np.array([scaled]), amounts, learn=False)
+    if not learn:
+        return None
+    taught = policy.teach(work.state, ticket, np.array([scaled]), amounts)
+    if not _is_sound(work, taught, ticket):
+        work.quarantined += 1
+        return None
+    work.state = taught
+    work.learnt += 1
+    return [scaled, *costs]
+
+
+def _is_sound(work: Work, state: State, ticket: Ticket) -> bool:
+    """Whether what was learnt left the parameters it touched finite."""
+    features = ticket.features if work.campaign.arm_encoder is None else ticket.features[:, None]
+    predictions = work.campaign.policy.predict(state, features)
+    return bool(np.isfinite(predictions).all() and np.isfinite(state.residuals).all())
 
 
 def _late(work: Work, standing: Standing, report: Report) -> Answer:
@@ -250,6 +264,7 @@ def _late(work: Work, standing: Standing, report: Report) -> Answer:
 def expire(work: Work, standing: Standing) -> None:
     """The time of a decision is up; what it teaches and costs is the campaign's `feedback` to say."""
     terms = work.campaign.config["feedback"]
+    work.expired += standing.status != "charged"
     missing_reward = terms["missing_reward"]
     reward = standing.reward if standing.reward is not None else missing_reward
     learn = reward is not None

@@ -29,10 +29,15 @@ class Work:
     sequence: int
     model_version: int
     now: int  # microseconds; never below the campaign's last event
+    created_at: int
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
     emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
     learnt: int = 0  # outcomes learnt in this transaction
+    expired: int = 0
+    above_hold: int = 0
+    quarantined: int = 0
+    delays: list[float] = field(default_factory=list)  # seconds from a decision to its costs
 
     def append(self, table: str, **columns: Any) -> int:
         """Number a row of the campaign's log and keep it for writing."""

@@ -35,6 +35,7 @@ from service.store.append import append_rows
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15
+_BUSY_MS_MAX = 60_000
 # Any number will do that nobody else in the same database takes: "cbwk" in ASCII.
 _TURN = 0x6362776B
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -53,8 +54,10 @@ _FILE_CODES = frozenset(
 )
 _AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
 
-# SQLite has no clock of its own, and the machine's may be set back while we run: it is read once.
-_CLOCK_START_MICROS = (time.time_ns() - time.monotonic_ns()) // 1000
+# SQLite has no clock of its own, and the machine's may be set back while we run: it is read once, and from then on a
+# clock that nobody sets is added, on Linux the one that does not stop while a laptop sleeps.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK_START_MICROS = (time.time_ns() - time.clock_gettime_ns(_CLOCK)) // 1000
 
 # Built once: every batch runs one of them.
 _STATES = (
@@ -124,7 +127,9 @@ class Database:
         """
         parsed = _parse(url)
         if parsed.drivername == "sqlite":
-            return cls._open_sqlite(parsed, pool_size, statement_timeout_ms, connect_timeout_seconds)
+            # To SQLite 0 would mean not to wait at all, for instance for somebody who copies the file.
+            busy_timeout_ms = statement_timeout_ms or _BUSY_MS_MAX
+            return cls._open_sqlite(parsed, pool_size, busy_timeout_ms, connect_timeout_seconds)
         session = {
             "statement_timeout": statement_timeout_ms,
             "lock_timeout": lock_timeout_ms,
@@ -210,16 +215,20 @@ class Database:
             yield connection
 
     def now_micros(self, connection: Connection) -> int:
-        """The time in whole microseconds: of PostgreSQL, which its replicas share, or of this process; never goes back
-        while the process runs."""
+        """Whole microseconds since 1970: by the clock of PostgreSQL, which replicas share, or by that of this process,
+        which never goes back."""
         if self.dialect == "sqlite":
-            return _CLOCK_START_MICROS + time.monotonic_ns() // 1000
+            return _CLOCK_START_MICROS + time.clock_gettime_ns(_CLOCK) // 1000
         return int(connection.execute(_NOW_MICROS).scalar_one())
 
     def take_turn(self, connection: Connection) -> None:
         """Wait until no other replica does what only one may do at a time, and keep the others out until the
-        transaction ends. SQLite needs nothing: it has no other replica."""
+        transaction ends. SQLite needs nothing: it has no other replica.
+
+        Without limits of time: another replica's migration takes as long as it takes.
+        """
         if self.dialect == "postgresql":
+            _driver_sql(connection, "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _TURN})
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -230,8 +239,9 @@ class Database:
         """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
 
         A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
-        campaigns it holds and no others. What other transactions committed is read after this, in later statements:
-        a statement that waits for a lock sees the rest of the database as it was before.
+        campaigns it holds and no others; the wait is then once more the timeout for each of those. What other
+        transactions committed is read after this, in later statements: a statement that waits for a lock sees the rest
+        of the database as it was before.
         """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
             return _states(connection, numbers, lock=False)

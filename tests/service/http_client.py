@@ -44,15 +44,14 @@ class Client:
 
     def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
         self.app = app
-        self._runner = runner
+        self.runner = runner
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://test", trust_env=False, timeout=60
+        )
 
     def __call__(self, method: str, path: str, *, key: str | None = ADMIN_KEY, **request: Any) -> httpx.Response:
         headers = ({"Authorization": f"Bearer {key}"} if key else {}) | request.pop("headers", {})
-        return self._runner.run(self._answer(method, path, headers=headers, **request))
-
-    async def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
-            return await client.request(method, path, **request)
+        return self.runner.run(self._client.request(method, path, headers=headers, **request))
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """A real server in a process of its own."""
 
+import os
 import socket
 import subprocess
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from tests.service.http_client import ADMIN_KEY
 
 CBWK = Path(sysconfig.get_path("scripts")) / "cbwk"
 START_SECONDS_MAX = 30.0
@@ -21,6 +25,7 @@ class RunningServer:
 
     process: subprocess.Popen[str]
     port: int
+    folder: Path  # where it runs and keeps its database
 
     @property
     def url(self) -> str:
@@ -36,12 +41,23 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server() -> Iterator[RunningServer]:
-    """Start `cbwk serve`, wait until it answers, and kill it afterwards if the test did not stop it."""
+def running_server(admin_key: str = ADMIN_KEY) -> Iterator[RunningServer]:
+    """Start `cbwk serve` in a folder of its own, wait until it answers, and kill it afterwards if the test did not."""
     port = free_port()
     command = [str(CBWK), "serve", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        server = RunningServer(process, port)
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
+    with (
+        tempfile.TemporaryDirectory(prefix="cbwk-server-") as folder,
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=settings | {"CBWK_ADMIN_KEY": admin_key},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        server = RunningServer(process, port, Path(folder))
         try:
             _wait_until_it_answers(server)
             yield server

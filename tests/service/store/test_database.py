@@ -347,7 +347,7 @@ def test_replicas_take_turns(migrated_url):
     reached = threading.Event()
 
     def second():
-        with Database.open(migrated_url, lock_timeout_ms=0) as replica, replica.write() as connection:
+        with Database.open(migrated_url, lock_timeout_ms=10) as replica, replica.write() as connection:
             reached.set()
             replica.take_turn(connection)
             order.append("second")

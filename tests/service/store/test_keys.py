@@ -341,7 +341,7 @@ def test_a_key_that_cannot_be_written_down_is_not_made(database, tmp_path, monke
 
 
 START = "import sys; from service.auth import bootstrap_admin_key; from service.store.database import Database; \
-bootstrap_admin_key(Database.open(sys.argv[1], lock_timeout_ms=0), admin_key=None, stderr=sys.stderr)"
+bootstrap_admin_key(Database.open(sys.argv[1]), admin_key=None, stderr=sys.stderr)"
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
