@@ -35,7 +35,7 @@ bench: .venv/.stamp-bench ## Measure the library's speed
 
 clean: ## Remove .venv, caches and build products; data/ stays
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find cbwk_core service tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find cbwk_core service tests migrations -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

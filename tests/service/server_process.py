@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from service.settings import environment_variable
 from tests.service.http_client import ADMIN_KEY
 
 CBWK = Path(sysconfig.get_path("scripts")) / "cbwk"
@@ -41,17 +42,21 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(admin_key: str = ADMIN_KEY) -> Iterator[RunningServer]:
-    """Start `cbwk serve` in a folder of its own, wait until it answers, and kill it afterwards if the test did not."""
+def running_server(admin_key: str = ADMIN_KEY, **settings: str | int) -> Iterator[RunningServer]:
+    """Start `cbwk serve` in a folder of its own, wait until it answers, and kill it afterwards if the test did not.
+
+    `settings` are those of `service.settings`, by their names there.
+    """
     port = free_port()
     command = [str(CBWK), "serve", "--port", str(port)]
-    settings = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
+    environment |= {environment_variable(name): str(value) for name, value in settings.items()}
     with (
         tempfile.TemporaryDirectory(prefix="cbwk-server-") as folder,
         subprocess.Popen(
             command,
             cwd=folder,
-            env=settings | {"CBWK_ADMIN_KEY": admin_key},
+            env=environment | {"CBWK_ADMIN_KEY": admin_key},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

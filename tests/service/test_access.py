@@ -1,0 +1,182 @@
+"""Who may do what: every endpoint, every kind of key, the status that comes of it."""
+
+import shutil
+
+import pytest
+
+from service.app import create_app
+from service.store.database import Database
+from service.store.keys import create_key, revoke_key
+from tests.service.engine.campaigns import config
+from tests.service.http_client import ADMIN_KEY, key_for, served
+
+DECIDE = {"campaign_id": "c", "decision_id": "d", "context": [0.1, 0.2]}
+FEEDBACK = {"campaign_id": "c", "decision_id": "d", "reward": 1, "costs": {"usd": 0.5}}
+
+# How an endpoint is guarded: 200 stands for its own good status. "here" is a key limited to the campaign that is asked
+# for, "elsewhere" one limited to another.
+NOBODY = {"none": 401, "wrong": 401, "revoked": 401}
+DECIDER = {
+    **NOBODY,
+    **{"decider": 200, "reader": 403, "admin": 200, "environment": 200},
+    **{"decider here": 200, "reader here": 403, "admin here": 200},
+    **{"decider elsewhere": 404, "reader elsewhere": 403, "admin elsewhere": 404},
+}
+# Each item is judged by itself: the whole is 200.
+DECIDER_BY_ITEM = DECIDER | {"decider elsewhere": 200, "admin elsewhere": 200}
+READER = {
+    **NOBODY,
+    **{"decider": 403, "reader": 200, "admin": 200, "environment": 200},
+    **{"decider here": 403, "reader here": 200, "admin here": 200},
+    **{"decider elsewhere": 403, "reader elsewhere": 404, "admin elsewhere": 404},
+}
+READER_OF_A_LIST = READER | {"reader elsewhere": 200, "admin elsewhere": 200}
+ADMIN = READER | {"reader": 403, "reader here": 403, "reader elsewhere": 403}
+LIMITED = ("decider here", "reader here", "admin here", "decider elsewhere", "reader elsewhere", "admin elsewhere")
+ADMIN_OF_ALL = ADMIN | dict.fromkeys(LIMITED, 403)
+READER_OF_ALL = READER | dict.fromkeys(LIMITED, 403)
+ANYBODY = dict.fromkeys(READER, 200)
+
+# By operation of the OpenAPI document: its guard, its good status, its body.
+CAMPAIGN, BEHIND = "/campaigns/{campaign_id}", "/admin/campaigns/{campaign_id}"
+ENDPOINTS = {
+    "POST /decide": (DECIDER, 200, DECIDE),
+    "POST /decide/batch": (DECIDER, 200, {"campaign_id": "c", "items": [{"context": [0, 0]}]}),
+    "POST /feedback": (DECIDER, 200, FEEDBACK),
+    "POST /feedback/batch": (DECIDER_BY_ITEM, 200, {"items": [FEEDBACK]}),
+    "POST /campaigns": (ADMIN_OF_ALL, (201, 409), config("new")),
+    "GET /campaigns": (READER_OF_A_LIST, 200, None),
+    f"GET {CAMPAIGN}": (READER, 200, None),
+    f"PATCH {CAMPAIGN}": (ADMIN, 200, {"horizon": 2000}),
+    f"POST {CAMPAIGN}/pause": (ADMIN, 200, None),
+    f"POST {CAMPAIGN}/resume": (ADMIN, 200, None),
+    f"POST {CAMPAIGN}/archive": (ADMIN, 200, None),
+    "GET /admin/budgets": (READER_OF_A_LIST, 200, None),
+    f"GET {BEHIND}/budget": (READER, 200, None),
+    f"GET {BEHIND}/ledger": (READER, 200, None),
+    f"POST {BEHIND}/adjust": (ADMIN, 200, {"resource": "usd", "amount": 0.5, "reason": "billed twice"}),
+    f"GET {BEHIND}/verify": (READER, 200, None),
+    f"GET {BEHIND}/timeline": (READER, 200, None),
+    f"GET {BEHIND}/arms": (READER, 200, None),
+    f"GET {BEHIND}/decisions": (READER, 200, None),
+    f"GET {BEHIND}/decisions/{{decision_id}}": (READER, 200, None),
+    f"GET {BEHIND}/export": (READER, 200, None),
+    "POST /admin/keys": (ADMIN_OF_ALL, 201, {"name": "n", "role": "reader"}),
+    "GET /admin/keys": (ADMIN_OF_ALL, 200, None),
+    "DELETE /admin/keys/{key_id}": (ADMIN_OF_ALL, (200, 404), None),
+    "GET /admin/audit": (ADMIN_OF_ALL, 200, None),
+    "GET /metrics": (READER_OF_ALL, 200, None),
+    "GET /livez": (ANYBODY, 200, None),
+    "GET /readyz": (ANYBODY, 200, None),
+}
+UNDOCUMENTED = ("GET /docs", "GET /openapi.json")
+
+
+@pytest.fixture
+def database(sqlite_template, tmp_path):
+    shutil.copyfile(sqlite_template, tmp_path / "cbwk.db")
+    with Database.open(f"sqlite:///{tmp_path}/cbwk.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(database):
+    with served(database) as client:
+        for name in ("c", "other"):
+            made = client("POST", "/campaigns", json=without_defaults(config(name)))
+            assert made.status_code == 201, made.text
+        assert client("POST", "/decide", json=DECIDE).status_code == 200
+        yield client
+
+
+def without_defaults(body):
+    """A configuration as a client sends it: some defaults are only ever filled in."""
+    return body | {"context": {"dimension": 2}}
+
+
+def keys_of(database):
+    """The text of a key for every caller; None for no key at all."""
+    keys = {"none": None, "wrong": "cbwk_" + "0" * 43, "environment": ADMIN_KEY}
+    with database.write() as connection:
+        key_id, keys["revoked"] = create_key(connection, "revoked", "admin", None, now=1)
+        create_key(connection, "another admin, for the last one stays", "admin", None, now=1)
+        revoke_key(connection, key_id, now=2)
+    for role in ("decider", "reader", "admin"):
+        keys[role] = key_for(database, role)
+        keys[f"{role} here"] = key_for(database, role, ("c",))
+        keys[f"{role} elsewhere"] = key_for(database, role, ("other",))
+    return keys
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, *UNDOCUMENTED])
+def test_an_endpoint_answers_every_kind_of_key_as_the_table_says(endpoint, client, database):
+    guard, good, body = ENDPOINTS.get(endpoint, (ANYBODY, 200, None))
+    good = good if isinstance(good, tuple) else (good, good)
+    with database.write() as connection:
+        victim, _ = create_key(connection, "to be revoked", "reader", None, now=1)
+    method, path = endpoint.format(campaign_id="c", decision_id="d", key_id=victim).split()
+    if path == "/campaigns" and body is not None:
+        body = without_defaults(body)
+    found, expected, done = {}, {}, False
+    for caller, key in keys_of(database).items():
+        answer = client(method, path, key=key, json=body)
+        found[caller] = answer.status_code
+        # What can be done once is refused the second time for another reason than the key.
+        expected[caller] = good[done] if guard[caller] == 200 else guard[caller]
+        done = done or guard[caller] == 200
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+        if answer.status_code == 401:
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert found == expected
+
+
+def test_the_table_has_every_operation_of_the_document():
+    paths = create_app().openapi()["paths"]
+    assert set(ENDPOINTS) == {f"{method.upper()} {path}" for path, item in paths.items() for method in item}
+
+
+@pytest.mark.parametrize("endpoint", [name for name, (guard, *_) in ENDPOINTS.items() if 404 in guard.values()])
+def test_a_campaign_the_key_may_not_see_is_answered_like_one_that_is_not_there(endpoint, client, database):
+    key = key_for(database, "admin", ("other", "nowhere"))
+    body = ENDPOINTS[endpoint][2]
+    answers = []
+    for campaign in ("c", "nowhere"):
+        method, path = endpoint.format(campaign_id=campaign, decision_id="d").split()
+        sent = body | {"campaign_id": campaign} if body and "campaign_id" in body else body
+        answers.append(client(method, path, key=key, json=sent))
+    hidden, missing = answers
+    assert hidden.status_code == missing.status_code == 404
+    assert hidden.json() == missing.json()
+
+
+def test_feedback_in_a_batch_on_a_campaign_the_key_may_not_see_is_an_unknown_campaign_in_its_place(client, database):
+    key = key_for(database, "decider", ("other",))
+    (result,) = client("POST", "/feedback/batch", key=key, json={"items": [FEEDBACK]}).json()["results"]
+    assert result["error"]["status"] == 404
+    assert result["error"]["type"].endswith("campaign-not-found")
+    assert client("GET", "/admin/campaigns/c/decisions/d").json()["status"] == "held"
+
+
+@pytest.mark.parametrize(("path", "name"), [("/campaigns", "id"), ("/admin/budgets", "campaign_id")])
+def test_a_list_has_only_what_the_key_may_see(path, name, client, database):
+    def seen(key):
+        return [item[name] for item in client("GET", path, key=key).json()["items"]]
+
+    assert seen(key_for(database, "reader")) == ["c", "other"]
+    assert seen(key_for(database, "reader", ("other",))) == ["other"]
+    assert seen(key_for(database, "reader", ("nowhere",))) == []
+
+
+def test_a_key_may_come_in_either_header_and_the_bearer_wins(client, database):
+    key = key_for(database, "reader")
+    assert client("GET", "/campaigns", key=None, headers={"X-API-Key": key}).status_code == 200
+    assert client("GET", "/campaigns", key="wrong", headers={"X-API-Key": key}).status_code == 401
+    assert client("GET", "/campaigns", key=None, headers={"Authorization": f"Basic {key}"}).status_code == 401
+
+
+def test_a_key_revoked_over_http_is_refused_at_once(client):
+    made = client("POST", "/admin/keys", json={"name": "n", "role": "reader"}).json()
+    assert client("GET", "/campaigns", key=made["key"]).status_code == 200
+    assert client("DELETE", f"/admin/keys/{made['id']}").status_code == 200
+    assert client("GET", "/campaigns", key=made["key"]).status_code == 401
