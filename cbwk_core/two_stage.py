@@ -35,6 +35,9 @@ MARGIN_DELTA = 0.05
 # Groups of the jackknife: with nine degrees of freedom the 99 % quantile is a fifth above the normal one, and eleven
 # fits are affordable.
 GROUPS = 10
+# `auto` has two stages from this horizon on, where stage one can spend at most this share of the least budget.
+AUTO_HORIZON_MIN = 10_000
+AUTO_SHARE_MAX = 0.2
 # What is left of a budget counts as at least this where it divides.
 BUDGET_MIN = 1e-9
 
@@ -86,13 +89,22 @@ def check(policy: SquareCBwK) -> None:
 
 
 def mode_of(policy: SquareCBwK) -> str:
-    """ "off", "paper" or "measured", with "auto" decided.
-
-    `auto` is one stage: over the whole table in DESIGN.md two stages never earned back what stage one costs.
-    """
-    if policy.two_stage in (False, "off", "auto"):
+    """ "off", "paper" or "measured", with "auto" decided."""
+    if policy.two_stage == "auto":
+        return "measured" if _pays(policy) else "off"
+    if policy.two_stage in (False, "off"):
         return "off"
     return "paper" if policy.two_stage == "paper" else "measured"
+
+
+def _pays(policy: SquareCBwK) -> bool:
+    """Whether two stages had less regret wherever it was measured: DOC"""
+    problem = policy.problem
+    if policy.preset != "paper" or problem.horizon < AUTO_HORIZON_MIN or problem.arms < 1:
+        return False
+    if (policy.oracle, policy.link, policy.gamma, policy.z) != ("newton", "identity", "auto", "auto"):
+        return False
+    return bool(problem.arms * theory_length(problem) <= AUTO_SHARE_MAX * problem.budgets.min())
 
 
 def length(policy: SquareCBwK) -> int:
@@ -101,8 +113,19 @@ def length(policy: SquareCBwK) -> int:
 
 
 def theory_length(problem: Problem) -> int:
-    """T0 = (m·d)^⅓·√(T/K) (appendix, "Result in Linear CBwK")."""
-    return math.ceil(math.cbrt(problem.dimension * problem.resources) * math.sqrt(problem.horizon / problem.arms))
+    """T0 = ⌈(m·d)^⅓·√(T/K)⌉ (appendix, "Result in Linear CBwK"): the least with T0⁶·K³ >= (m·d)²·T³, exactly.
+
+    A root in floats may lie just above a whole number, and on some machines only.
+
+    >>> theory_length(Problem.of(arms=1, dimension=27, resources=1, horizon=100, budget=1.0))
+    30
+    """
+    volume = problem.dimension * problem.resources
+    wanted, share = volume**2 * problem.horizon**3, problem.arms**3
+    t0 = max(math.ceil(math.cbrt(volume) * math.sqrt(problem.horizon / problem.arms)) - 1, 1)
+    while t0**6 * share < wanted:
+        t0 += 1
+    return t0
 
 
 def first_stage(policy: SquareCBwK, lanes: int) -> Stage:
@@ -166,11 +189,11 @@ def gamma(policy: SquareCBwK, stage: Stage) -> Array:
         else:
             rate = schedules.gamma_of_notebook_newton(policy.arms, policy.horizon, policy.dimension)
         return np.full((lanes, 1), rate)
-    one_stage = length(policy) == 0 and policy.z == "auto"
     rates = []
     for start, radius in zip(stage.start, stage.radius, strict=True):
         rounds = max(policy.horizon - int(start), 1)
-        factor = _widest(policy) + 1.0 if one_stage else float(radius)
+        first = start == 0 and policy.z == "auto"  # not by `length`: `auto` may have changed its mind since
+        factor = _widest(policy) + 1.0 if first else float(radius)
         regrets = policy.oracle_regrets(rounds)
         rates.append(schedules.gamma_of_theorem(policy.arms + 1, rounds, *regrets, cost_factor=factor))
     return np.array(rates)[:, None]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from service import openapi
 from service.answers import database_problem, problem_answer, query_errors
 from service.auth import KeyRing
-from service.envelope import Envelope
+from service.envelope import Envelope, route_of
 from service.metrics import Metrics
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
 from service.routes import admin, campaigns, health
@@ -71,6 +72,8 @@ def create_app(
     app = _Application(title="cbwk", version=version("cbwk"), redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.settings, app.state.metrics = settings, metrics
     app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
+    # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
+    app.state.read_limiter = CapacityLimiter(max(1, settings.pool_size - 1))
     limit = _body_bytes_max(settings)
     app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
     app.short_way = ShortWay(app, HOT_ROUTES)
@@ -113,7 +116,14 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if error.status_code >= 500:
         raise error
     make = _HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400])
-    return problem_answer(make(), error.headers)
+    headers = {"Allow": _methods(request)} if error.status_code == 405 else error.headers
+    return problem_answer(make(), headers)
+
+
+def _methods(request: Request) -> str:
+    """What the path takes: Starlette tells only what the first of its routes does."""
+    operations = request.app.openapi()["paths"].get(route_of(request.scope), {"get": {}})
+    return ", ".join(sorted(method.upper() for method in operations))
 
 
 async def _invalid_query(request: Request, error: Exception) -> Response:

@@ -1,31 +1,24 @@
 """The `cbwk` command.
 
-A command is a function of this file that reads its options, imports the module that does the work, and calls it.
+A command is a function of this file or of `service.commands` that reads its options, imports the module that does the
+work, and calls it.
 Whatever goes wrong for a reason the caller can mend is a `typer.TyperException`: one line on stderr and its exit code,
 2 for a wrong value and 1 for the rest.
 """
 
-import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from service.settings import Settings, describe_environment, environment_variable
-
-if TYPE_CHECKING:
-    from service.store.database import Database
-    from service.store.keys import StoredKey
+from service.commands import campaign, export, key, verify
+from service.commands.parts import DatabaseUrl, settings_of
+from service.settings import describe_environment
 
 # Plain help and plain tracebacks: both are read in logs and pipes as often as on a terminal.
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-
-key_app = typer.Typer(rich_markup_mode=None, help="Make, list and revoke API keys, in the database itself.")
-app.add_typer(key_app, name="key")
 
 _ENVIRONMENT_HELP = "\b\nEnvironment:\n" + "\n".join(f"  {line}" for line in describe_environment())
 
@@ -35,11 +28,6 @@ def cbwk() -> None:
     """Online allocation under several budgets."""
 
 
-DatabaseUrl = Annotated[
-    str | None, typer.Option(help="sqlite:///FILE or postgresql://…; wins over CBWK_DATABASE_URL.", show_default=False)
-]
-
-
 @app.command(epilog=_ENVIRONMENT_HELP)
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; wins over CBWK_HOST.")] = None,
@@ -47,7 +35,7 @@ def serve(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP interface until stopped by Ctrl+C or SIGTERM."""
-    settings = _settings(host=host, port=port, database_url=database_url)
+    settings = settings_of(host=host, port=port, database_url=database_url)
 
     from service import logs, server
     from service.auth import bootstrap_admin_key
@@ -70,13 +58,10 @@ def serve(
     server.serve(settings, listener, database)
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-
-
 @app.command()
 def migrate(database_url: DatabaseUrl = None) -> None:
     """Bring the database to the tables of this version."""
-    settings = _settings(database_url=database_url)
+    settings = settings_of(database_url=database_url)
 
     from service.store.database import DatabaseError
     from service.store.migrate import migrate as run_migrations
@@ -86,110 +71,6 @@ def migrate(database_url: DatabaseUrl = None) -> None:
     except DatabaseError as error:
         raise typer.TyperException(str(error)) from error
     typer.echo(f"{done.before or 'nothing'} → {done.after}")
-
-
-@key_app.command("create")
-def key_create(
-    name: Annotated[str, typer.Option(help="Whose key it is, for people to read.")],
-    role: Annotated[str, typer.Option(help="decider, reader or admin.")],
-    campaign: Annotated[
-        list[str] | None, typer.Option(help="A campaign the key is for; may be given several times.  [default: all]")
-    ] = None,
-    as_json: AsJson = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Make a key and show it, this once."""
-    from service.store import keys
-
-    with _database(database_url) as database, database.write() as connection:
-        try:
-            now = database.now_micros(connection)
-            key_id, text = keys.create_key(connection, name, role, campaign or None, now, actor="cbwk key")
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="'--role'") from error
-    if as_json:
-        _echo_json({"id": key_id, "key": text})
-    else:
-        typer.echo(f"{key_id}, shown only now:", err=True)
-        typer.echo(text)
-
-
-@key_app.command("list")
-def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
-    """Show every key there is or was, without its text."""
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    from service.store import keys
-    from service.times import moment_text
-
-    with _database(database_url) as database, database.read() as connection:
-        found = keys.list_keys(connection)
-    if as_json:
-        _echo_json([_key_document(key) for key in found])
-        return
-    table = Table(Column("id", no_wrap=True), "name", "role", "campaigns", "created", "revoked", box=None)
-    for key in found:
-        campaigns = "all" if key.campaigns is None else ", ".join(sorted(key.campaigns))
-        created = moment_text(key.created_at)[:10]
-        revoked = "" if key.revoked_at is None else moment_text(key.revoked_at)[:10]
-        table.add_row(key.id, Text(key.name), key.role, campaigns, created, revoked)
-    Console().print(table)
-
-
-def _key_document(key: "StoredKey") -> dict[str, Any]:
-    from service.times import moment_text
-
-    return {
-        "id": key.id,
-        "name": key.name,
-        "role": key.role,
-        "campaigns": None if key.campaigns is None else sorted(key.campaigns),
-        "created_at": moment_text(key.created_at),
-        "revoked_at": None if key.revoked_at is None else moment_text(key.revoked_at),
-    }
-
-
-@key_app.command("revoke")
-def key_revoke(
-    key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")], database_url: DatabaseUrl = None
-) -> None:
-    """Make a key invalid; servers believe it for at most three seconds more."""
-    from service.problems import Problem
-    from service.store import keys
-
-    with _database(database_url) as database, database.write() as connection:
-        try:
-            keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
-        except Problem as problem:
-            raise typer.TyperException(problem.detail) from problem
-    typer.echo(f"{key_id} is revoked")
-
-
-@contextmanager
-def _database(url: str | None) -> Iterator["Database"]:
-    """The database of the settings, with the tables of this version; what is wrong with it is one line."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from service.store.database import Database, DatabaseError
-    from service.store.migrate import require_migrated
-
-    settings = _settings(database_url=url)
-    try:
-        with Database.of(settings) as database:
-            require_migrated(database)
-            yield database
-    except DatabaseError as error:
-        raise typer.TyperException(str(error)) from error
-    except SQLAlchemyError as error:
-        if Database.is_connection_error(error):
-            raise typer.TyperException("the database did not answer") from error
-        raise
-
-
-def _echo_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 _OUT_HELP = "Directory for what is written; made if it is not there."
@@ -277,17 +158,10 @@ def _make_directory(path: Path) -> None:
         raise typer.TyperException(f"cannot make the directory {path}: {error.strerror}") from error
 
 
-def _settings(**options: str | int | None) -> Settings:
-    """The settings of the environment, with the options that were given in their place."""
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        # The value itself is not shown: a setting may be a secret.
-        first = error.errors(include_input=False, include_url=False)[0]
-        name = str(first["loc"][0])
-        hint = f"--{name.replace('_', '-')}" if name in given else environment_variable(name)
-        raise typer.BadParameter(first["msg"], param_hint=repr(hint)) from error
+app.command()(verify.verify)
+app.command()(export.export)
+app.add_typer(key.app, name="key")
+app.add_typer(campaign.app, name="campaign")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

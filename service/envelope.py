@@ -49,7 +49,7 @@ class Envelope:
         try:
             await self._app(scope, incoming, outgoing)
         except ClientDisconnect:
-            outgoing.status = CLIENT_GONE
+            return
         except Exception:
             log.exception("request failed", method=scope["method"], route=route_of(scope))
             if outgoing.status:
@@ -57,7 +57,7 @@ class Envelope:
             problem = Problem("something went wrong on our side; the log knows what, by the request's id")
             await problem_answer(problem)(scope, receive, outgoing)
         finally:
-            self._metrics.count_request(scope["method"], route_of(scope), outgoing.status)
+            self._metrics.count_request(scope["method"], route_of(scope), outgoing.status or CLIENT_GONE)
             request_id.reset(token)
 
 

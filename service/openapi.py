@@ -11,7 +11,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from service import problems
-from service.schemas import ANSWERS, REQUESTS, Answered, Body
+from service.schemas import ANSWERS, REQUESTS
+from service.schemas.base import Answered, Body
 from service.schemas.problem import ProblemDocument
 
 Endpoint = Any  # an async function from Request to Response

@@ -88,7 +88,7 @@ def measure(task: Task) -> Measured:
 def _run(task: Task, seeds: range) -> Runs:
     cell = task.cell
     problem = Problem.of(arms=cell.K, dimension=cell.m, resources=cell.d, horizon=cell.T, budget=cell.B)
-    policy = build_policy(task.policy, problem, oracle=task.oracle)
+    policy = build_policy(task.policy, problem, oracle=task.oracle, two_stage="off")  # the figures are of Algorithm 1
     environment = PaperEnvironment(m=cell.m, arms=cell.K, resources=cell.d)
     return run(policy, environment, horizon=cell.T, budget=cell.B, seeds=seeds)
 

@@ -24,9 +24,15 @@ POLICIES = (
 
 
 def build_policy(
-    name: str, problem: Problem, *, model: str = "shared", oracle: str = "newton", link: str = "identity"
+    name: str,
+    problem: Problem,
+    *,
+    model: str = "shared",
+    oracle: str = "newton",
+    link: str = "identity",
+    two_stage: str = "auto",
 ) -> Policy[Any]:
-    """The policy of that name; `oracle` and `link` are those of SquareCBwK, the baselines are linear.
+    """The policy of that name; `oracle`, `link` and `two_stage` are those of SquareCBwK, the baselines are linear.
 
     >>> problem = Problem.of(arms=3, dimension=5, resources=4, horizon=100, budget=25)
     >>> [type(build_policy(name, problem)).__name__ for name in ("practical", "linucb", "egreedy-paced")]
@@ -35,7 +41,7 @@ def build_policy(
     if name not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
     if name in PRESETS:
-        return _squarecbwk(name, problem, model, oracle, link)
+        return _squarecbwk(name, problem, model, oracle, link, two_stage)
     if name == "linucb":
         return LinUCB(problem=problem, model=model)
     blind = name.removesuffix(PACED)
@@ -43,7 +49,7 @@ def build_policy(
     return Throttle(policy=policy, problem=problem) if name.endswith(PACED) else policy
 
 
-def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: str) -> Policy[Any]:
+def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: str, two_stage: str) -> Policy[Any]:
     return SquareCBwK(
         arms=problem.arms,
         dimension=problem.dimension,
@@ -55,4 +61,5 @@ def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: st
         preset=preset,
         oracle=oracle,
         link=link,
+        two_stage=two_stage,
     )

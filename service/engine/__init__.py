@@ -14,8 +14,6 @@ from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
 
-__all__ = ["Engine"]
-
 # How many commands one transaction takes at the most.
 BATCH_MAX = 256
 # How often holds are looked at when nothing else happens.

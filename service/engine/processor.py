@@ -266,7 +266,8 @@ class Processor:
 
     def _forget(self, items: Sequence[Item]) -> None:
         for item in items:
-            number = self._numbers.get(getattr(item.command, "campaign_id", ""))
+            # Its number, too: the campaign may have been made in the transaction that failed.
+            number = self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
             if number is not None:
                 self._memory.forget(number)
 

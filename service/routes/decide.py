@@ -14,7 +14,7 @@ from service.engine.commands import Decide
 from service.problems import Problem
 from service.routes.access import authorised, see
 from service.routes.batches import batch_answer
-from service.routes.parts import engine_of, metrics_of, parsed
+from service.routes.parts import metrics_of, parsed, submit
 from service.schemas.deciding import DecideBatch, DecideItem, DecideRequest
 
 
@@ -24,7 +24,7 @@ async def decide(request: Request) -> Response:
     principal = await authorised(request, "decider")
     body = await parsed(request, DecideRequest)
     see(principal, body.campaign_id)
-    answer = await engine_of(request).submit(_command(body.campaign_id, body, explain=body.explain))
+    answer = await submit(request, _command(body.campaign_id, body, explain=body.explain))
     metrics_of(request).decide_seconds.observe(perf_counter() - started)
     return command_answer(answer)
 
@@ -35,7 +35,7 @@ async def decide_batch(request: Request) -> Response:
     body = await parsed(request, DecideBatch)
     see(principal, body.campaign_id)
     commands = [_item(body.campaign_id, item, f"items.{index}") for index, item in enumerate(body.items)]
-    return await batch_answer(request, commands, "decisions")
+    return await batch_answer(request, commands, "decisions", of_all="campaign-not-found")
 
 
 def _item(campaign_id: str, item: Any, place: str) -> Decide | Problem:

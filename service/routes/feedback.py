@@ -14,7 +14,7 @@ from service.engine.commands import Feedback
 from service.problems import Problem
 from service.routes.access import authorised, see
 from service.routes.batches import batch_answer
-from service.routes.parts import engine_of, parsed
+from service.routes.parts import parsed, submit
 from service.schemas.deciding import FeedbackBatch, FeedbackRequest
 
 
@@ -23,7 +23,7 @@ async def feedback(request: Request) -> Response:
     principal = await authorised(request, "decider")
     body = await parsed(request, FeedbackRequest)
     see(principal, body.campaign_id)
-    return command_answer(await engine_of(request).submit(_command(body)))
+    return command_answer(await submit(request, _command(body)))
 
 
 async def feedback_batch(request: Request) -> Response:

@@ -69,5 +69,3 @@ ANSWERS: tuple[type[Answered], ...] = (
     Timeline,
     Verification,
 )
-
-__all__ = ["ANSWERS", "REQUESTS", "Answered", "Body"]

@@ -161,7 +161,7 @@ class ArmStatistics(Answered):
     rewards: int = Field(description="outcomes with a reward")
     mean_reward: float | None
     mean_cost: Amounts | None
-    last_played: str
+    last_played: str | None
     retired: bool
 
 
@@ -279,7 +279,7 @@ class DecidedDetail(DecidedView):
         json_schema_extra=example(
             {
                 **_DECIDED,
-                "context": {"device": "mobile", "hour": 13},
+                "context": {"device": "mobile", "hour": 13, "site": "news.example"},
                 "exclude": [],
                 "actions": None,
                 "config_version": 1,

@@ -78,7 +78,7 @@ def _as_it_is(value: Any) -> Any:
 _exact = (AfterValidator(_whole), PlainSerializer(_as_it_is), Field(description="at most six decimals"))
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
-UniqueIds = Annotated[list[Id], AfterValidator(_no_twins)]
+UniqueIds = Annotated[list[Id], AfterValidator(_no_twins), Field(json_schema_extra={"uniqueItems": True})]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH_MAX), AfterValidator(_printable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_LENGTH_MAX)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_LENGTH_MAX), AfterValidator(_printable)]

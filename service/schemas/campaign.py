@@ -187,7 +187,7 @@ class Policy(Body):
     oracle: Oracle = Oracle()
     gamma: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     z: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
-    two_stage: Literal["auto", "off", "paper", "measured"] | bool = "auto"
+    two_stage: Literal["auto", "off", False] = "auto"
 
 
 Seconds = Annotated[int, Field(ge=1, le=TTL_SECONDS_MAX)]

@@ -10,7 +10,7 @@ from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX
 from service.schemas.base import Amount, Amounts, Answered, Body, Cost, Features, Id, Misfit, example, unique
 from service.schemas.problem import ProblemDocument
 
-_CONTEXT = {"device": "mobile", "hour": 13}
+_CONTEXT = {"device": "mobile", "hour": 13, "site": "news.example"}
 _DECISION = {
     "decision_id": "0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
     "campaign_id": "summer-sale",
@@ -102,7 +102,10 @@ class DecideBatch(Body):
 
     model_config = ConfigDict(
         json_schema_extra=example(
-            {"campaign_id": "summer-sale", "items": [{"context": _CONTEXT}, {"context": {"device": "tv", "hour": 7}}]}
+            {
+                "campaign_id": "summer-sale",
+                "items": [{"context": _CONTEXT}, {"context": {"device": "tv", "hour": 7, "site": "shop.example"}}],
+            }
         )
     )
 

@@ -7,11 +7,12 @@ Every worker of pytest-xdist has a server of its own, every test a database of i
 import os
 import shutil
 import signal
+import sqlite3
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -127,3 +128,18 @@ def database(migrated_url: str) -> Iterator[Database]:
     """An open database with the tables and nothing in them."""
     with Database.open(migrated_url) as opened:
         yield opened
+
+
+@contextmanager
+def campaigns_locked(url: str) -> Iterator[None]:
+    """Nobody else can write to a campaign meanwhile."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+    else:
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT * FROM campaign_state FOR UPDATE")
+            yield
+            connection.rollback()

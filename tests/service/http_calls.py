@@ -1,10 +1,11 @@
-"""Calls to real servers: one at a time, a few at a time, or all at once on connections of their own."""
+"""Calls to real servers: one at a time, thousands, or all at once on connections of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx
@@ -24,13 +25,18 @@ class Reply(NamedTuple):
     body: bytes
 
     @property
+    def replayed(self) -> bool:
+        """Whether it says that it was given before."""
+        return self.headers.get("idempotent-replayed") == "true"
+
+    @property
     def json(self) -> Any:
         """The body."""
         return json.loads(self.body)
 
 
-def campaign(name: str = "c", *, budget: float = 1000, horizon: int = 100_000, **changes: Any) -> dict[str, Any]:
-    """Two arms that cost up to 1 usd, two numbers of context."""
+def campaign(name: str = "c", *, budget: float = 1000, horizon: int = 1000, **changes: Any) -> dict[str, Any]:
+    """Two arms that cost up to 1 usd, two numbers of context. As it stands nothing is scarce, so no arm is left out."""
     return {
         "id": name,
         "arms": [{"id": "a"}, {"id": "b"}],
@@ -51,9 +57,30 @@ def calls(server: RunningServer) -> httpx.Client:
     return httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False, timeout=ANSWER_SECONDS_MAX)
 
 
-def async_calls(server: RunningServer) -> httpx.AsyncClient:
-    """The same for many requests at a time."""
-    return httpx.AsyncClient(base_url=server.url, headers=HEADERS, trust_env=False, timeout=ANSWER_SECONDS_MAX)
+class Connection:
+    """One connection that is kept: much cheaper than a client's, where thousands of requests are sent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def post(self, path: str, body: Any) -> Reply:
+        """Send a body and wait for the answer; raises ConnectionError or EOFError when the server is gone."""
+        self._writer.write(_post(path, json.dumps(body).encode(), "keep-alive"))
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            status, headers = _head((await self._reader.readuntil(b"\r\n\r\n"))[:-4])
+            return Reply(status, headers, await self._reader.readexactly(int(headers["content-length"])))
+
+
+@asynccontextmanager
+async def connected(server: RunningServer, connections: int) -> AsyncIterator[list[Connection]]:
+    """Some connections to a server."""
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(connections)]
+    try:
+        yield [Connection(reader, writer) for reader, writer in opened]
+    finally:
+        for _, writer in opened:
+            writer.close()
 
 
 def create(client: httpx.Client, body: dict[str, Any]) -> None:
@@ -83,24 +110,30 @@ async def at_once(servers: Sequence[RunningServer], path: str, bodies: Sequence[
         *(asyncio.open_connection("127.0.0.1", servers[i % len(servers)].port) for i in range(len(bodies)))
     )
     for (_, writer), body in zip(opened, bodies, strict=True):
-        writer.write(_post(path, json.dumps(body).encode()))
+        writer.write(_post(path, json.dumps(body).encode(), "close"))
     return await asyncio.gather(*(_reply(reader, writer) for reader, writer in opened))
 
 
-def _post(path: str, body: bytes) -> bytes:
+def _post(path: str, body: bytes, connection: str) -> bytes:
     head = (
         f"POST {path} HTTP/1.1\r\nHost: test\r\nAuthorization: {HEADERS['Authorization']}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: {connection}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def _head(head: bytes) -> tuple[int, dict[str, str]]:
+    first, *lines = head.decode().split("\r\n")
+    assert first.startswith("HTTP/1.1 "), f"no answer but {first!r}"
+    return int(first.split()[1]), {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
 
 
 async def _reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Reply:
     async with asyncio.timeout(ANSWER_SECONDS_MAX):
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    first, *lines = head.decode().split("\r\n")
-    assert first.startswith("HTTP/1.1 "), f"no answer but {first!r}"
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status, headers = _head(head)
     assert len(body) == int(headers["content-length"]), "the answer was cut off"
-    return Reply(int(first.split()[1]), headers, body)
+    return Reply(status, headers, body)

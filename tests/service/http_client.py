@@ -27,10 +27,12 @@ class NotingEngine:
 
     answer: Answer = field(default_factory=lambda: Answer({"noted": True}))
     problem: Exception | None = None
+    seconds: float = 0.0  # until it answers
     commands: list[Command] = field(default_factory=list)
 
     async def submit(self, command: Command) -> Answer:
         self.commands.append(command)
+        await asyncio.sleep(self.seconds)
         if self.problem is not None:
             raise self.problem
         return self.answer

@@ -162,12 +162,19 @@ def test_an_unknown_path_is_404(call, path):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", path) for path in HOT] + [("DELETE", "/campaigns"), ("PUT", "/livez")]
+    ("method", "path", "allowed"),
+    [
+        *(("GET", path, "POST") for path in HOT),
+        ("DELETE", "/campaigns", "GET, POST"),
+        ("OPTIONS", "/campaigns/summer", "GET, PATCH"),
+        ("PUT", "/livez", "GET"),
+        ("POST", "/openapi.json", "GET"),
+    ],
 )
-def test_a_method_that_a_path_does_not_take_is_405_and_told_which_it_takes(call, method, path):
+def test_a_method_that_a_path_does_not_take_is_405_and_told_which_it_takes(call, method, path, allowed):
     answer = call(method, path)
     problem(answer, 405, "method-not-allowed")
-    assert answer.headers["allow"]
+    assert answer.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize("campaign_id", ["%00", "-x", "a%20b", "%F0%9F%98%80", "x" * 200, "none"])
@@ -251,6 +258,16 @@ def test_unavailable_says_when_to_try_again(call, engine):
 
 
 DECIDE_ITEM = {"context": [1.0]}
+
+
+def test_nobody_waits_longer_than_the_deadline(database, engine):
+    engine.seconds = 60
+    batch = {"campaign_id": "summer", "items": [DECIDE_ITEM]}
+    with noted(database, engine, request_deadline_ms=20) as call:
+        for path, body in (("/decide", DECIDE), ("/feedback", FEEDBACK), ("/decide/batch", batch)):
+            answer = call("POST", path, json=body)
+            problem(answer, 503, "deadline-passed")
+            assert answer.headers["retry-after"]
 
 
 def test_a_process_whose_parts_are_not_there_yet_is_alive_and_not_ready():

@@ -129,7 +129,7 @@ BAD_CONFIGS = [
     ("policy.gamma", 0, "policy.gamma"),
     ("policy.gamma", SECRET, "policy.gamma"),
     ("policy.z", -1, "policy.z"),
-    ("policy.two_stage", True, "policy"),
+    ("policy.two_stage", True, "policy.two_stage"),
     ("policy.two_stage", SECRET, "policy.two_stage"),
     ("feedback.ttl_seconds", 0, "feedback.ttl_seconds"),
     ("feedback.missing_reward", 2, "feedback.missing_reward"),

@@ -1,4 +1,4 @@
-"""Campaign configurations for tests, as the interface has them with its defaults filled in, and an engine to run them."""
+"""Campaign configurations for tests, as the interface has them with its defaults filled in, and an engine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The commands of `cbwk` that have a file of their own."""

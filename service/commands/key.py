@@ -1,0 +1,91 @@
+"""`cbwk key`: API keys, in the database itself."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.commands.parts import AsJson, DatabaseUrl, echo_json, open_database
+
+if TYPE_CHECKING:
+    from service.store.keys import StoredKey
+
+app = typer.Typer(rich_markup_mode=None, help="Make, list and revoke API keys, in the database itself.")
+
+
+@app.command("create")
+def key_create(
+    name: Annotated[str, typer.Option(help="Whose key it is, for people to read.")],
+    role: Annotated[str, typer.Option(help="decider, reader or admin.")],
+    campaign: Annotated[
+        list[str] | None, typer.Option(help="A campaign the key is for; may be given several times.  [default: all]")
+    ] = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a key and show it, this once."""
+    from service.store import keys
+
+    with open_database(database_url) as database, database.write() as connection:
+        try:
+            now = database.now_micros(connection)
+            key_id, text = keys.create_key(connection, name, role, campaign or None, now, actor="cbwk key")
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--role'") from error
+    if as_json:
+        echo_json({"id": key_id, "key": text})
+    else:
+        typer.echo(f"{key_id}, shown only now:", err=True)
+        typer.echo(text)
+
+
+@app.command("list")
+def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+    """Show every key there is or was, without its text."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from service.store import keys
+    from service.times import moment_text
+
+    with open_database(database_url) as database, database.read() as connection:
+        found = keys.list_keys(connection)
+    if as_json:
+        echo_json([_key_document(key) for key in found])
+        return
+    table = Table(Column("id", no_wrap=True), "name", "role", "campaigns", "created", "revoked", box=None)
+    for key in found:
+        campaigns = "all" if key.campaigns is None else ", ".join(sorted(key.campaigns))
+        created = moment_text(key.created_at)[:10]
+        revoked = "" if key.revoked_at is None else moment_text(key.revoked_at)[:10]
+        table.add_row(key.id, Text(key.name), key.role, campaigns, created, revoked)
+    Console().print(table)
+
+
+def _key_document(key: "StoredKey") -> dict[str, Any]:
+    from service.times import moment_text
+
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role,
+        "campaigns": None if key.campaigns is None else sorted(key.campaigns),
+        "created_at": moment_text(key.created_at),
+        "revoked_at": None if key.revoked_at is None else moment_text(key.revoked_at),
+    }
+
+
+@app.command("revoke")
+def key_revoke(
+    key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")], database_url: DatabaseUrl = None
+) -> None:
+    """Make a key invalid; servers believe it for at most three seconds more."""
+    from service.problems import Problem
+    from service.store import keys
+
+    with open_database(database_url) as database, database.write() as connection:
+        try:
+            keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
+        except Problem as problem:
+            raise typer.TyperException(problem.detail) from problem
+    typer.echo(f"{key_id} is revoked")

@@ -1,0 +1,154 @@
+"""Commands that speak HTTP, against a real server."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+
+import pytest
+
+from service.cli import main
+from tests.service.http_calls import calls, campaign, create, decide_body
+from tests.service.http_client import ADMIN_KEY
+from tests.service.server_process import CBWK, free_port, running_server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running_server() as running:
+        with calls(running) as client:
+            create(client, campaign("c", budget=2))
+            for name in ("d1", "d2", "d3"):
+                client.post("/decide", json=decide_body(name)).raise_for_status()
+            feedback = {"campaign_id": "c", "decision_id": "d1", "reward": 1, "costs": {"usd": 0.25}}
+            client.post("/feedback", json=feedback).raise_for_status()
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _environment(server, monkeypatch):
+    monkeypatch.setenv("CBWK_URL", server.url)
+    monkeypatch.setenv("CBWK_API_KEY", ADMIN_KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command that must succeed, and returns what it wrote."""
+
+    def run(*arguments):
+        assert main(arguments) == 0, capsys.readouterr().err
+        written = capsys.readouterr()
+        assert written.err == ""
+        return written.out
+
+    return run
+
+
+def refused(capsys, *arguments, code=1):
+    """The one line a command that must fail wrote."""
+    assert main(arguments) == code
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert re.fullmatch(r"cbwk: .+\n", written.err)
+    return written.err
+
+
+def test_a_campaign_is_made_from_a_file_then_paused_resumed_and_archived(run, tmp_path):
+    file = tmp_path / "campaign.json"
+    file.write_text(json.dumps(campaign("from-a-file")))
+    assert run("campaign", "create", str(file)) == "from-a-file is active, version 1\n"
+    assert run("campaign", "pause", "from-a-file") == "from-a-file is paused, version 1\n"
+    listed = json.loads(run("campaign", "list", "--status", "paused", "--json"))
+    assert [item["id"] for item in listed] == ["from-a-file"]
+    assert json.loads(run("campaign", "resume", "from-a-file", "--json"))["status"] == "active"
+    assert run("campaign", "archive", "from-a-file") == "from-a-file is archived, version 1\n"
+
+
+def test_a_campaign_is_made_from_stdin(server):
+    text = json.dumps(campaign("from-stdin"))
+    command = [CBWK, "campaign", "create", "-", "--json"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(done.stdout)["id"] == "from-stdin"
+
+
+def test_a_list_longer_than_a_page_is_complete(run, server):
+    names = [f"many-{number}" for number in range(120)]
+    with calls(server) as client:
+        for name in names:
+            create(client, campaign(name))
+    listed = json.loads(run("campaign", "list", "--json"))
+    assert [item["id"] for item in listed if item["id"].startswith("many-")] == names
+    assert "many-119" in run("campaign", "list")
+
+
+def test_show_and_budget_have_the_accounts(run, server):
+    with calls(server) as client:
+        account = client.get("/admin/campaigns/c/budget").json()["resources"][0]
+    assert account["granted"] == 2
+    assert json.loads(run("campaign", "budget", "c", "--json"))["resources"] == [account]
+    assert json.loads(run("campaign", "show", "c", "--json"))["accounts"] == [account]
+    everything = {one["campaign_id"]: one["resources"] for one in json.loads(run("campaign", "budget", "--json"))}
+    assert everything["c"] == [account]
+    shown = run("campaign", "show", "c")
+    assert shown.startswith("c is active, version 1, since ")
+    assert "3 decisions, " in shown
+    numbers = [account[name] for name in ("granted", "held", "spent", "overrun", "free")]
+    for text, start in [
+        (shown, ["usd"]),
+        (run("campaign", "budget"), ["c", "usd"]),
+        (run("campaign", "budget", "c"), ["c", "usd"]),
+    ]:
+        (row,) = [line.split() for line in text.splitlines() if line.split()[: len(start)] == start]
+        assert [float(cell) for cell in row[len(start) :][:5]] == numbers
+
+
+def test_an_export_has_every_decision_in_either_format_in_a_file_or_on_stdout(run, tmp_path):
+    assert run("export", "c", "--out", str(tmp_path / "c.jsonl")) == ""
+    lines = (tmp_path / "c.jsonl").read_text().splitlines()
+    assert [json.loads(line)["decision_id"] for line in lines] == ["d1", "d2", "d3"]
+    run("export", "c", "--format", "csv", "--out", str(tmp_path / "c.csv"))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
+    assert [row["decision_id"] for row in rows] == ["d1", "d2", "d3"]
+    assert {path.name for path in tmp_path.iterdir()} == {"c.jsonl", "c.csv"}
+    done = subprocess.run([CBWK, "export", "c"], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines() == lines
+    assert done.stderr == ""
+
+
+def test_what_the_service_refuses_is_one_line_with_its_status_and_its_reason(capsys, tmp_path):
+    file = tmp_path / "campaign.json"
+    for text, said in [
+        (json.dumps(campaign("c")), "409: a campaign of this id exists"),
+        (json.dumps(campaign("d", horizon=-1)), "horizon"),
+        ("{", "400: the body is not JSON"),
+    ]:
+        file.write_text(text)
+        assert said in refused(capsys, "campaign", "create", str(file))
+    assert "404: there is no such campaign" in refused(capsys, "campaign", "show", "nowhere")
+    assert "404" in refused(capsys, "campaign", "budget", "../campaigns")
+    assert "404: there is no such campaign" in refused(capsys, "export", "nowhere", "--out", str(tmp_path / "x"))
+    assert "422" in refused(capsys, "campaign", "list", "--status", "asleep")
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_cannot_be_asked_is_one_line(capsys, monkeypatch, tmp_path):
+    assert "cannot read" in refused(capsys, "campaign", "create", str(tmp_path / "missing.json"))
+    assert "cannot write" in refused(capsys, "export", "c", "--out", str(tmp_path / "no" / "c.jsonl"))
+    assert "--format" in refused(capsys, "export", "c", "--format", "xml", code=2)
+    for url in ("ftp://127.0.0.1", "127.0.0.1:8000", "http://127.0.0.1:port", ""):
+        assert "--url" in refused(capsys, "campaign", "list", "--url", url, code=2)
+    monkeypatch.setenv("CBWK_URL", f"http://127.0.0.1:{free_port()}")
+    assert "no answer from http://127.0.0.1" in refused(capsys, "campaign", "list")
+
+
+def test_a_key_is_needed_and_never_repeated(capsys, monkeypatch):
+    monkeypatch.setenv("CBWK_API_KEY", "hunter2-hunter2")
+    line = refused(capsys, "campaign", "list")
+    assert "401" in line
+    assert "hunter2" not in line
+    monkeypatch.setenv("CBWK_API_KEY", "hunter2\nhunter2")
+    assert "hunter2" not in refused(capsys, "campaign", "list")
+    monkeypatch.delenv("CBWK_API_KEY")
+    assert "CBWK_API_KEY" in refused(capsys, "campaign", "list")
