@@ -77,5 +77,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
 
     keyring = KeyRing(database, admin_key)
     app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_SECONDS
+    )
     uvicorn.Server(config).run(sockets=[listener])

@@ -12,7 +12,9 @@ from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaig
 from service.engine.work import Work, to_json
 from service.money import amount, micros
 from service.problems import Conflict, Invalid, NotFound, Problem
+from service.schemas.base import Misfit
 from service.store import tables
+from service.times import moment_microseconds
 
 ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
 
@@ -21,13 +23,13 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     """A campaign with its first configuration, its accounts and an untaught policy."""
     config = command.config
     name = config["id"]
+    if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
+        message = "must lie in the future"
+        return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[{"field": "ends_at", "message": message}])
     taken = connection.execute(select(tables.campaign.c.number).where(tables.campaign.c.id == name)).first()
     if taken is not None:
         return Conflict("a campaign of this id exists", kind="campaign-exists")
-    try:
-        books = Campaign(0, name, 1, config).policy.init().books
-    except ValueError as error:
-        return Invalid(f"the configuration makes no policy: {error}", kind="invalid-campaign")
+    books = Campaign(0, name, 1, config).policy.init().books
     added = connection.execute(insert(tables.campaign).values(id=name, created_at=now))
     number = int(added.inserted_primary_key[0])  # type: ignore[index]
     campaign = Campaign(number, name, 1, config)
@@ -84,6 +86,8 @@ def set_status(connection: Connection, work: Work, command: SetStatus) -> Answer
 
 def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -> Answer | Problem:
     """Budgets, horizon, arms and feedback terms; nothing learnt is lost."""
+    from service.schemas.campaign import check_config  # noqa: PLC0415 - it checks by building a Campaign
+
     changes = command.changes
     expected = changes.get("expected_version")
     if expected is not None and expected != work.campaign.version:
@@ -92,13 +96,15 @@ def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -
         )
     try:
         config = _patched(work.campaign.config, changes)
+        check_config(config)
         newer = Campaign(work.campaign.number, work.campaign.id, work.campaign.version + 1, config)
         moved = _moved_budgets(work, newer)
         state = newer.policy.adopt(work.campaign.policy, work.state)
     except Problem as problem:
         return problem
-    except ValueError as error:
-        return Invalid(f"the change makes no policy: {error}", kind="invalid-campaign")
+    except Misfit as misfit:
+        named = [{"field": misfit.field, "message": misfit.message}]
+        return Invalid("the change cannot be made", kind="invalid-campaign", errors=named)
     for resource, difference in enumerate(moved):
         if difference:
             work.ledger.accounts[resource].move(granted=difference)

@@ -359,6 +359,7 @@ def _sqlite_engine(
 
     engine = create_engine(
         "sqlite://",
+        hide_parameters=True,  # what clients send is not for the log
         creator=connect,
         poolclass=QueuePool,
         pool_size=pool_size,
@@ -388,6 +389,7 @@ def _postgresql_engine(
     }
     engine = create_engine(
         url,
+        hide_parameters=True,  # what clients send is not for the log
         isolation_level="REPEATABLE READ" if read_only else "READ COMMITTED",
         connect_args={name: value for name, value in options.items() if name not in url.query},
         pool_size=pool_size,

@@ -35,7 +35,8 @@ def stoppable():
     try:
         yield running, Server(parent / "data")
     finally:
-        running.ensure_postgres_running()
+        if Path(f"/proc/{running.get_pid()}").exists():
+            stop_immediately(running.get_pid())  # an orderly stop takes seconds
         running.cleanup()
         parent.rmdir()
 
