@@ -134,7 +134,7 @@ def test_sigterm_answers_what_is_queued_and_ends_in_good_order_and_a_start_finds
     assert [reply.status for reply in replies] == [200] * QUEUED
     assert server.process.returncode == 0
     assert seconds < STOP_SECONDS_MAX
-    with running_server(database_url=migrated_url) as server, calls(server) as client:
+    with running_server(database_url=migrated_url, request_deadline_ms=20_000) as server, calls(server) as client:
         assert client.get("/campaigns/c").json()["round"] == QUEUED
         again = [client.post("/decide", json=decide_body(f"d{i}")).content for i in range(QUEUED)]
         assert again == [reply.body for reply in replies]
@@ -144,7 +144,7 @@ def test_sigterm_answers_what_is_queued_and_ends_in_good_order_and_a_start_finds
 def test_after_a_stop_and_a_start_accounts_round_and_prices_are_as_before(migrated_url):
     seen = []
     for life in range(2):
-        with running_server(database_url=migrated_url) as server, calls(server) as client:
+        with running_server(database_url=migrated_url, request_deadline_ms=20_000) as server, calls(server) as client:
             if life == 0:
                 create(client, campaign(budget=20, horizon=200))
                 for i in range(60):

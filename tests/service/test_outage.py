@@ -18,7 +18,7 @@ from tests.service.databases import Server
 from tests.service.http_calls import account, at_once, calls, campaign, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
-DEADLINE_SECONDS = 1.0  # the default of request_deadline_ms
+DEADLINE_SECONDS = 1.0
 GRACE_SECONDS = 0.5
 BACK_SECONDS_MAX = 10.0
 
@@ -82,7 +82,8 @@ def wait_until_ready(client):
 def test_an_outage_of_postgresql_is_503_in_time_and_over_when_it_is_back(stoppable):
     running, postgresql = stoppable
     migrate(postgresql.url("postgres"))
-    with running_server(database_url=postgresql.url("postgres")) as server, calls(server) as client:
+    settings = {"database_url": postgresql.url("postgres"), "request_deadline_ms": int(DEADLINE_SECONDS * 1000)}
+    with running_server(**settings) as server, calls(server) as client:
         create(client, campaign())
         before = client.post("/decide", json=decide_body("before"))
         assert client.get("/readyz").status_code == 200

@@ -16,7 +16,7 @@ def replicas(postgresql_server):
     """Two servers on one database, and a client of each."""
     with ExitStack() as stack:
         url = stack.enter_context(postgresql_server.database(template="with_tables"))
-        servers = [stack.enter_context(running_server(database_url=url)) for _ in range(2)]
+        servers = [stack.enter_context(running_server(database_url=url, request_deadline_ms=20_000)) for _ in range(2)]
         yield servers, [stack.enter_context(calls(server)) for server in servers]
 
 
@@ -77,7 +77,7 @@ def test_changes_are_seen_by_other_replicas_and_a_decision_id_is_one_decision_on
 
 
 def test_a_retired_arm_is_never_chosen_and_its_late_feedback_settles(migrated_url):
-    with running_server(database_url=migrated_url) as server, calls(server) as client:
+    with running_server(database_url=migrated_url, request_deadline_ms=20_000) as server, calls(server) as client:
         create(client, campaign())
         before = [decided(client, f"d{i}").json() for i in range(20)]
         by_a = [answer["decision_id"] for answer in before if answer["arm"] == "a"]
