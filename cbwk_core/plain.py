@@ -10,6 +10,7 @@ the two together.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from itertools import accumulate
 from math import isfinite, sqrt
 from operator import ge
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 # Up to here a loop over plain floats beats numpy.
 CANDIDATES_MAX = 32
 BECAUSE_OF_POLICY = (POLICY,)
-FLOAT = np.dtype(np.float64)
+FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 
 
 class Plain:
@@ -74,34 +75,43 @@ class Plain:
         x = self._features(state, features)
         if x is None or type(uniforms) is not np.ndarray or uniforms.shape != (1,) or uniforms.dtype != FLOAT:
             return None
-        uniform, books = float(uniforms[0]), state.books.tolist()[0]
+        uniform, books = uniforms.item(), state.books.tolist()[0]
         if not 0.0 <= uniform < 1.0 or books[0] >= self.horizon or (books[1] >= BLIND_COUNT and books[2] < BLIND_COUNT):
             return None
         if not self._is_affordable(books, free):
             return None
-        lifted = self._lifted(x)
+        lifted, m = self._lifted(x), self.dimension + 1
         images = self._images(state.oracle, lifted)
-        directions, predictions = images[:, : self.dimension + 1], images[:, self.dimension + 1 :]
+        directions, predictions = images[:, :m], images[:, m:]
         leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
-        if len(leverage) > CANDIDATES_MAX or not isfinite(sum(leverage)) or min(leverage) < 0.0:
+        if len(leverage) > CANDIDATES_MAX or not (min(leverage) >= 0.0 and isfinite(sum(leverage))):
             return None
         direction, gamma, noise = self._quote(books, state.residuals[0])
         weights = self._weights(predictions.dot(direction).tolist(), leverage, gamma, noise)
         arm = bisect_right(list(accumulate(weights)), uniform)
         if arm > len(leverage):  # rounding left the uniform above the total: the best arm's
             arm = weights.index(max(weights))
-        return self._choice(books, x, predictions, arm, weights)
+        if arm == len(leverage):
+            arm, chosen = NULL_ARM, np.zeros((1, self.dimension))
+        else:
+            chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
+        # One array and views of it: the call that makes an array costs more than what is in it.
+        one = np.array([[weights[arm], *weights]])
+        one.setflags(write=False)
+        chosen.setflags(write=False)
+        ticket = partial(self._ticket, books, chosen, predictions, arm)
+        return Choice(self.arm_arrays[arm], one[0, :1], one[:, 1:], BECAUSE_OF_POLICY, ticket)
 
     def _features(self, state: State, features: Any) -> Array | None:
         """Features of one request, (candidates, dimension) or (1, dimension), if finite and of the right shape."""
         if not self.newton or type(features) is not np.ndarray or features.dtype != FLOAT or len(state.books) != 1:
             return None
         shape = features.shape
-        if not isfinite(np.vdot(features, features)):
-            return None
         if not self.shared:
-            return features if shape == (1, self.dimension) else None
+            return features if shape == (1, self.dimension) and isfinite(features[0].dot(features[0])) else None
         if len(shape) != 3 or shape[0] != 1 or shape[2] != self.dimension or shape[1] < 1:
+            return None
+        if not isfinite(np.vdot(features, features)):
             return None
         return features[0]  # type: ignore[no-any-return]
 
@@ -158,38 +168,36 @@ class Plain:
         weights[best] = 1.0 - sum(weights)
         return weights
 
-    def _choice(self, books: list[float], x: Array, predictions: Array, arm: int, weights: list[float]) -> Choice:
+    def _ticket(self, books: list[float], chosen: Array, predictions: Array, arm: int) -> Ticket:
+        """What `decide` decided, to be kept: chosen (1, dimension), predictions (candidates, 1 + d)."""
         value, rounds_left = max(predictions[:, 0].tolist()), max(self.horizon - books[0], 1.0)
         rho = [
             max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
             for _, unit, budget, _, _, spent, open_ in self.terms
         ]
-        if arm == len(predictions):
-            arm, chosen, reward = NULL_ARM, np.zeros((1, self.dimension)), 0.0
-            costs = hold = [0.0] * self.resources
+        if arm == NULL_ARM:
+            reward, costs = 0.0, [0.0] * self.resources
+            hold = costs
         else:
-            chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
             reward, *costs = predictions[arm].tolist()
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
-        arms, split = self.arm_arrays[arm], len(weights) + 1
-        # One array and views of it: the call that makes an array costs more than what is in it.
-        one = np.array([[weights[arm], *weights, reward, max(value, 0.0), books[0], *costs, *rho, *hold]])
-        chosen.setflags(write=False)
-        one.setflags(write=False)
-        ticket = Ticket(arms, chosen, one[:, split:])
-        return Choice(arms, one[0, :1], one[:, 1:split], BECAUSE_OF_POLICY, ticket)
+        numbers = np.array([[reward, max(value, 0.0), books[0], *costs, *rho, *hold]])
+        numbers.setflags(write=False)
+        return Ticket(self.arm_arrays[arm], chosen, numbers)
 
     def learn(self, state: State, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
         """Commit and settle one decision for a real arm in one go, or None."""
         x = self._features(state, features)
-        if x is None or not _is_one(arm, "i") or not _is_one(rewards, "f"):
+        if x is None or type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
             return None
-        if type(costs) is not np.ndarray or costs.shape != (1, self.resources) or costs.dtype != FLOAT:
+        if arm.shape != (1,) or arm.dtype != WHOLE or rewards.shape != (1,) or rewards.dtype != FLOAT:
+            return None
+        if costs.shape != (1, self.resources) or costs.dtype != FLOAT:
             return None
         lifted, solution, m = self._lifted(x), state.oracle.solution[0], self.dimension + 1
         guesses = (lifted.dot(solution[0, m]) if self.shared else solution[:, m].dot(lifted)).tolist()
-        played, reward, cost = int(arm[0]), float(rewards[0]), costs[0].tolist()
+        played, reward, cost = arm.item(), rewards.item(), costs.tolist()[0]
         if not (0 <= played < len(guesses) and isfinite(sum(guesses) + reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
@@ -197,7 +205,8 @@ class Plain:
         image = solution[block].dot(taught)
         prediction: list[float] = image[m:].tolist()
         errors, surprise = self._booked(books, prediction, max(0.0, *guesses), reward, cost)
-        residuals = dger(1.0, surprise, surprise, 1, 1, state.residuals[0].T).T[None]
+        outcome = np.array(surprise)
+        residuals = dger(1.0, outcome, outcome, 1, 1, state.residuals[0].T).T[None]
         residuals.setflags(write=False)
         image[m:] = errors
         oracle = self.oracle.learnt_row(state.oracle, block, taught, image)
@@ -299,7 +308,3 @@ def _closed(books: list[float]) -> Array:
     array = np.array([books])
     array.setflags(write=False)
     return array
-
-
-def _is_one(array: Any, kind: str) -> bool:
-    return type(array) is np.ndarray and array.shape == (1,) and array.dtype.kind == kind

@@ -8,6 +8,7 @@ which every policy has in addition). Costs and budgets come in the caller's unit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -118,7 +119,12 @@ class Choice(NamedTuple):
     probability: Array  # (n,), exact, of the arm given
     probabilities: Array  # (n, arms + 1), null last
     reason: tuple[str, ...]  # (n,)
-    ticket: Ticket
+    kept: Ticket | Callable[[], Ticket]  # the ticket, or how to write it
+
+    @property
+    def ticket(self) -> Ticket:
+        """What must be kept until the outcomes are known; who learns at once never asks for it."""
+        return self.kept if isinstance(self.kept, Ticket) else self.kept()
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Throttle(Generic[State]):
             arm=np.where(ahead, NULL_ARM, choice.arm),
             probability=np.where(ahead, 1.0, choice.probability),
             probabilities=probabilities,
-            ticket=Ticket.of(
+            kept=Ticket.of(
                 arm=np.where(ahead, NULL_ARM, ticket.arm),
                 features=ticket.features * rest,
                 reward=ticket.reward * ~ahead,

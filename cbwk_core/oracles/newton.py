@@ -208,7 +208,9 @@ class Newton:
             dger(scale, direction, images, 1, 1, solution[0, block].T, 1, 1, 1)
         updates = state.updates.copy()
         updates[0, block] += 1
-        new = NewtonState(solution, (*state.gram[:block], gram, *state.gram[block + 1 :]), updates)
+        grams = [*state.gram]
+        grams[block] = gram
+        new = NewtonState(solution, tuple(grams), updates)
         if updates.item(block) % self._period == 0:
             self._refactor(new, 0, block)
         solution.setflags(write=False)
