@@ -32,6 +32,8 @@ from cbwk_core.oracles.ellipsoid import project_onto_ball
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
 REFACTOR_EVERY = 1000
+# From this dimension on one rank-one update after another is faster than all lanes at once, which needs a temporary.
+LANES_APART_MIN = 16
 # Local curvature below this makes a Newton step longer than the data can justify (a click rate of 0.1 %).
 SLOPE_FLOOR = 1e-3
 
@@ -241,9 +243,12 @@ class Newton:
             score[:] = (self.sigma.mean(score) - y) / self._least_slope
             direction *= bend
         if alone:
-            # On the transposes, which have the order of memory that BLAS updates in place; A is symmetric.
-            dger(1.0, x, x if curvature is None else x * curvature, 1, 1, gram.T, 1, 1, 1)
-            dger(-1.0, step, images, 1, 1, solution.T, 1, 1, 1)
+            _add_outer(gram, x * bend, x, 1.0)
+            _add_outer(solution, images, step, -1.0)
+        elif m >= LANES_APART_MIN:
+            for lane, bent in enumerate(x * bend):
+                _add_outer(gram[lane], bent, x[lane], 1.0)
+                _add_outer(solution[lane], images[lane], step[lane], -1.0)
         else:
             gram += (x * bend)[..., None] * x[..., None, :]
             solution -= images[..., None] * step[..., None, :]
@@ -317,6 +322,11 @@ class Newton:
             gram=state.gram + more.gram,
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
         )
+
+
+def _add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:
+    """matrix += factor · column · rowᵀ, in place: on the transpose, which has the order of memory that BLAS wants."""
+    dger(factor, row, column, 1, 1, matrix.T, 1, 1, 1)
 
 
 def linear_scores(theta: Array, x: Array) -> Array:
