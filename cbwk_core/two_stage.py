@@ -98,7 +98,10 @@ def mode_of(policy: SquareCBwK) -> str:
 
 
 def _pays(policy: SquareCBwK) -> bool:
-    """Whether two stages had less regret wherever it was measured: DOC"""
+    """Whether two stages had less regret in nearly every row measured: DESIGN.md, "Two stages".
+
+    With `authors` that depends on OPT, which nobody knows beforehand; other oracles and rates were not measured.
+    """
     problem = policy.problem
     if policy.preset != "paper" or problem.horizon < AUTO_HORIZON_MIN or problem.arms < 1:
         return False
