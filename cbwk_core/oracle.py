@@ -132,7 +132,9 @@ def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array
     array([0.5, 1. ])
     """
     array = numbers(name, values)
-    if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+    if array.shape != shape and (
+        array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
+    ):
         wanted = ", ".join("n" if size is None else str(size) for size in shape)
         raise ValueError(f"{name} must have shape ({wanted}), got {array.shape}")
     return _without_nan(name, array)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core import decision, plain, schedules, snapshot, two_stage
+from cbwk_core import model as models
 from cbwk_core.arguments import checked_learn, checked_retired, checked_uniforms, positive_or_auto
 from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
@@ -183,9 +184,9 @@ class SquareCBwK:
         self._lanes(state)
         if self.rules.value_prices:
             return self._quote_in_value(state)
-        stage = state.stage
-        prices = ENTROPIC.prices(state.dual, stage.radius, two_stage.scale(stage))
-        return Quote(prices, two_stage.pace(self, stage), two_stage.gamma(self, stage), np.ones(prices.shape[0]))
+        terms = two_stage.terms(self, state.stage)
+        prices = ENTROPIC.prices(state.dual, state.stage.radius, terms.scale)
+        return Quote(prices, terms.pace, terms.gamma, np.ones(prices.shape[0]))
 
     def _quote_in_value(self, state: State) -> Quote:
         problem, rounds = self.problem, state.books[:, 0]
@@ -332,11 +333,14 @@ class SquareCBwK:
         lanes = state.books.shape[0]
         block = np.maximum(tickets.arm, 0) if self._oracle.blocks > 1 else None
         oracle = self._update(state.oracle, self.lifted(tickets.features), target, block, weight)
-        surprise = target * weight[:, None]
-        surprise[:, 0] -= tickets.reward * weight
-        surprise[:, 1:] -= tickets.costs * weight[:, None]
-        outer = (surprise[:, :, None] * surprise[:, None, :]).reshape(-1, lanes, 1 + self.resources, 1 + self.resources)
-        return state._replace(oracle=oracle, residuals=frozen(state.residuals + outer.sum(axis=0)))
+        surprise = target.copy()
+        surprise[:, 0] -= tickets.reward
+        surprise[:, 1:] -= tickets.costs
+        surprise *= weight[:, None]
+        outer = surprise[:, :, None] * surprise[:, None, :]
+        if outer.shape[0] != lanes:
+            outer = outer.reshape(-1, lanes, *outer.shape[1:]).sum(axis=0)
+        return State(state.books, oracle, frozen(state.residuals + outer), state.stage)
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
@@ -410,8 +414,8 @@ class SquareCBwK:
         return self._entropic_move(state, difference)
 
     def _entropic_move(self, state: State, excess: Array) -> DualState:
-        stage = state.stage
-        return ENTROPIC.move(state.dual, excess, two_stage.scale(stage), two_stage.dual_rate(self, stage))
+        terms = two_stage.terms(self, state.stage)
+        return ENTROPIC.move(state.dual, excess, terms.scale, terms.dual_rate)
 
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
@@ -490,6 +494,15 @@ class SquareCBwK:
         """The state of `encode`; a ValueError if the bytes are damaged or belong to another policy."""
         state: State = snapshot.decode(data, self.init(), fingerprint=repr(self))
         return state
+
+    def encode_model(self, state: State) -> bytes:
+        """What the state has learnt, as bytes that any policy of the same shape decodes, whatever its budgets."""
+        self._lanes(state)
+        return models.encode(self, state)
+
+    def decode_model(self, data: bytes) -> models.Model:
+        """The model of `encode_model`, for `model.with_model`; a ValueError if it is damaged or of another shape."""
+        return models.decode(self, data)
 
     def _lanes(self, state: State) -> int:
         """How many lanes the state has, if it is one for as many resources."""

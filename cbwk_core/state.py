@@ -32,6 +32,14 @@ def layout(resources: int) -> dict[str, slice]:
     return slices
 
 
+@lru_cache(maxsize=64)
+def columns(resources: int) -> dict[str, slice | int]:
+    """The layout with counters as plain columns, and all of the dual's position in one piece."""
+    where = layout(resources)
+    dual = slice(where["position"].start, where["slack"].stop)
+    return {**where, **{name: i for i, name in enumerate(COUNTERS)}, "dual": dual}
+
+
 class State(NamedTuple):
     """All that a policy knows; lanes are independent runs side by side, one in ordinary use."""
 
@@ -73,8 +81,8 @@ class State(NamedTuple):
     @property
     def dual(self) -> DualState:
         """Where the prices stand."""
-        where = layout(self.resources)
-        return DualState(self.books[:, where["position"].start : where["slack"].stop], self.books[:, where["energy"]])
+        where = columns(self.resources)
+        return DualState(self.books[:, where["dual"]], self.books[:, where["energy"]])
 
     @property
     def spent(self) -> Array:
@@ -93,20 +101,20 @@ class State(NamedTuple):
 
     def booked(self, dual: DualState | None = None, **added: Any) -> State:
         """The state with numbers added to parts of its books, and with another dual."""
-        where, books = layout(self.resources), self.books.copy()
+        where, books = columns(self.resources), self.books.copy()
         for name, amount in added.items():
-            books[:, where[name]] += amount[:, None] if np.ndim(amount) == 1 else amount
+            books[:, where[name]] += amount
         if dual is not None:
-            books[:, where["position"].start : where["slack"].stop] = dual.position
+            books[:, where["dual"]] = dual.position
             books[:, where["energy"]] = dual.energy
-        return self._replace(books=frozen(books))
+        books.setflags(write=False)
+        return State(books, self.oracle, self.residuals, self.stage)
 
 
 def new_books(lanes: int, resources: int, dual: DualState) -> Array:
     """Empty books at the dual's first position, (lanes, 6 + 5d)."""
-    where = layout(resources)
-    books = np.zeros((lanes, where["predicted"].stop))
-    books[:, where["position"].start : where["slack"].stop] = dual.position
+    books = np.zeros((lanes, layout(resources)["predicted"].stop))
+    books[:, columns(resources)["dual"]] = dual.position
     return frozen(books)
 
 

@@ -163,6 +163,25 @@ def _widest(policy: SquareCBwK) -> float:
     return float(policy.horizon / policy.problem.budgets.min())
 
 
+class Terms(NamedTuple):
+    """What a stage fixes for all of its rounds."""
+
+    scale: Array  # (lanes, d), B'_min / B'_j of what the stage started with
+    pace: Array  # (lanes, d), rho
+    gamma: Array  # (lanes, 1)
+    dual_rate: Array  # (lanes, 1), η
+
+
+def terms(policy: SquareCBwK, stage: Stage) -> Terms:
+    """The stage's terms, remembered for the last stage asked about: they stand for thousands of rounds."""
+    known: tuple[Stage, Terms] | None = policy.__dict__.get("_terms")
+    if known is None or known[0] is not stage:
+        found = Terms(scale(stage), pace(policy, stage), gamma(policy, stage), dual_rate(policy, stage))
+        known = stage, Terms(*map(frozen, found))
+        policy.__dict__["_terms"] = known
+    return known[1]
+
+
 def scale(stage: Stage) -> Array:
     """B'_min / B'_j of what the stage started with, (lanes, d): brings all budgets to the least one."""
     granted = np.maximum(stage.granted, BUDGET_MIN)

@@ -15,6 +15,10 @@ from cbwk_core.oracle import Array
 # Residual of the linear system at which the Krylov space is deep enough, relative to θ.
 RESIDUAL_TOLERANCE = 1e-13
 SECULAR_STEPS_MAX = 100
+# Up to this dimension an eigendecomposition costs less than the calls that build a Krylov space.
+DENSE_MAX = 12
+# Depth at which a Krylov space is tried first; it doubles from there.
+DEPTH_FIRST = 4
 
 
 def project_onto_ball(theta: Array, inverse: Array, radius: float) -> None:
@@ -26,56 +30,57 @@ def project_onto_ball(theta: Array, inverse: Array, radius: float) -> None:
     array([[1.],
            [0.]])
     """
-    norm = np.sqrt(_column_dot(theta, theta))
-    outside = norm > radius
+    square = np.vecdot(theta.mT, theta.mT)
+    outside = square > radius * radius
     if not outside.any():
         return
-    m = theta.shape[-2]
-    basis = [theta / np.maximum(norm, 1e-300)[..., None, :]]
-    diagonal: list[Array] = []
-    off_diagonal: list[Array] = []
-    check = 4
-    while True:
-        image = np.matmul(inverse, basis[-1])
-        diagonal.append(_column_dot(basis[-1], image))
+    *lane, target = np.nonzero(outside)
+    vectors, norm = theta.mT[(*lane, target)], np.sqrt(square[outside])
+    matrices = inverse[tuple(lane)] if lane else np.broadcast_to(inverse, (norm.size, *inverse.shape))
+    solve = _projected_densely if vectors.shape[1] <= DENSE_MAX else _projected_by_krylov
+    theta.mT[(*lane, target)] = solve(vectors, norm, matrices, radius)
+
+
+def _projected_densely(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
+    """The projections of vectors (n, m) in the norms of the inverses of the matrices (n, m, m)."""
+    del norm
+    eigenvalues, basis = np.linalg.eigh(matrices)
+    start = np.matmul(vectors[:, None, :], basis)[:, 0]
+    mu = _secular_root(eigenvalues, start**2, radius)
+    return np.asarray(np.vecdot(basis, (start / (1.0 + mu[:, None] * eigenvalues))[:, None, :]))
+
+
+def _projected_by_krylov(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
+    """The same by Lanczos' iteration from each vector, until all systems are solved."""
+    n, m = vectors.shape
+    basis, tridiagonal = np.zeros((n, m, m)), np.zeros((n, m, m))
+    basis[:, 0] = vectors / norm[:, None]
+    check = DEPTH_FIRST
+    for depth in range(1, m + 1):
+        known = basis[:, :depth]
+        image = np.matmul(matrices, known[:, -1, :, None])[..., 0]
+        tridiagonal[:, depth - 1, depth - 1] = np.vecdot(known[:, -1], image)
         for _ in range(2):  # twice is enough to keep the basis orthogonal
-            for vector in basis:
-                image -= vector * _column_dot(vector, image)[..., None, :]
-        beta = np.sqrt(_column_dot(image, image))
-        beta = np.where(beta > 1e-14 * np.abs(diagonal[0]), beta, 0.0)
-        depth = len(basis)
+            image -= np.matmul(np.matmul(known, image[..., None]).mT, known)[:, 0]
+        beta = np.sqrt(np.vecdot(image, image))
+        beta = np.where(beta > 1e-14 * np.abs(tridiagonal[:, 0, 0]), beta, 0.0)
         if depth in (m, check) or not beta.any():
-            coefficients, residual = _solve_small(diagonal, off_diagonal, norm, beta, radius)
-            if depth == m or not (outside & (residual > RESIDUAL_TOLERANCE)).any():
+            coefficients, residual = _solve_small(tridiagonal[:, :depth, :depth], norm, beta, radius)
+            if depth == m or not (residual > RESIDUAL_TOLERANCE).any():
                 break
             check *= 2
-        off_diagonal.append(beta)
-        basis.append(image / np.where(beta > 0, beta, 1.0)[..., None, :])
-    projected = sum(vector * coefficients[..., i][..., None, :] for i, vector in enumerate(basis))
-    np.copyto(theta, projected, where=outside[..., None, :])
+        tridiagonal[:, depth - 1, depth] = tridiagonal[:, depth, depth - 1] = beta
+        basis[:, depth] = image / np.where(beta > 0, beta, 1.0)[:, None]
+    return np.asarray(np.matmul(coefficients[:, None, :], known)[:, 0])
 
 
-def _column_dot(left: Array, right: Array) -> Array:
-    """The inner products of the columns of two arrays (..., m, q)."""
-    return np.asarray(np.vecdot(left.mT, right.mT))
-
-
-def _solve_small(
-    diagonal: list[Array], off_diagonal: list[Array], norm: Array, beta: Array, radius: float
-) -> tuple[Array, Array]:
-    """Coordinates of the projection in the Krylov basis (..., q, depth), and the residual relative to θ (..., q)."""
-    depth = len(diagonal)
-    tridiagonal = np.zeros((*norm.shape, depth, depth))
-    for i, value in enumerate(diagonal):
-        tridiagonal[..., i, i] = value
-    for i, value in enumerate(off_diagonal):
-        tridiagonal[..., i, i + 1] = tridiagonal[..., i + 1, i] = value
+def _solve_small(tridiagonal: Array, norm: Array, beta: Array, radius: float) -> tuple[Array, Array]:
+    """Coordinates of the projections in their Krylov bases (n, depth), and the residuals relative to θ (n,)."""
     eigenvalues, vectors = np.linalg.eigh(tridiagonal)
-    start = vectors[..., 0, :] * norm[..., None]
+    start = vectors[:, 0] * norm[:, None]
     mu = _secular_root(eigenvalues, start**2, radius)
-    coefficients = np.vecdot(vectors, (start / (1.0 + mu[..., None] * eigenvalues))[..., None, :])
-    residual = mu * beta * np.abs(coefficients[..., -1]) / np.maximum(norm, 1e-300)
-    return coefficients, residual
+    coefficients = np.vecdot(vectors, (start / (1.0 + mu[:, None] * eigenvalues))[:, None, :])
+    return coefficients, mu * beta * np.abs(coefficients[:, -1]) / norm
 
 
 def _secular_root(eigenvalues: Array, weights: Array, radius: float) -> Array:

@@ -79,7 +79,12 @@ class Gradient:
 
     def predict(self, state: GradientState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
-        return self.sigma.mean(linear_scores(state.theta, checked_candidates(self, features, state.theta.shape[0])))
+        return self.trusting_predict(state, checked_candidates(self, features, state.theta.shape[0]))
+
+    def trusting_predict(self, state: GradientState, x: Array) -> Array:
+        """`predict` for features that were checked before."""
+        scores = linear_scores(state.theta, x)
+        return scores if self.link == "identity" else self.sigma.mean(scores)
 
     def spread(self, state: GradientState, features: ArrayLike) -> None:
         """None: without a Gram matrix nothing is known of the leverage."""
@@ -94,10 +99,16 @@ class Gradient:
         weight: ArrayLike | None = None,
     ) -> GradientState:
         """Fold the rows in order; see the module's formula."""
-        lanes = state.theta.shape[0]
-        x, y = checked_rows(self, lanes, features, targets)
-        index = checked_block(self, block, x.shape[0])
-        teaches = checked_weight(weight, x.shape[0]) > 0
+        x, y = checked_rows(self, state.theta.shape[0], features, targets)
+        rows = x.shape[0]
+        return self.trusting_update(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
+
+    def trusting_update(
+        self, state: GradientState, x: Array, y: Array, block: Integers | None, weight: Array
+    ) -> GradientState:
+        """`update` for rows that were checked before."""
+        lanes, teaches = state.theta.shape[0], weight > 0
+        index = np.zeros(x.shape[0], dtype=np.int64) if block is None else block
         theta, updates = state.theta.copy(), state.updates.copy()
         for rows in folded(x.shape[0], lanes):
             lane = np.flatnonzero(teaches[rows])

@@ -180,9 +180,11 @@ class Newton:
         if self.forgetting is not None:
             keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
         self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
-        new.updates[:, 0] += weight > 0
-        for lane in np.flatnonzero((weight > 0) & (new.updates[:, 0] % self._period == 0)):
-            self._refactor(new, int(lane), 0)
+        before, after = new.updates[:, 0].tolist(), new.updates[:, 0]
+        after += weight > 0
+        for lane, (old, count) in enumerate(zip(before, after.tolist(), strict=True)):
+            if count != old and count % self._period == 0:
+                self._refactor(new, lane, 0)
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> None:
         """One row in one block of one lane, in place."""
