@@ -14,7 +14,7 @@ from cbwk_core import two_stage
 from cbwk_core.inverse_gap import inverse_gap_weights, sample
 from cbwk_core.lagrangian import scores
 from cbwk_core.oracle import Array, Integers
-from cbwk_core.presets import BLIND_COUNT, elimination_damping
+from cbwk_core.presets import BLIND_COUNT, UNPACED_BUDGET_MAX, elimination_damping
 from cbwk_core.problem import ALL_EXCLUDED, BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _weights(
     if request.leverage is not None:
         damping = elimination_damping(values, request.leverage, quote.noise)
     weights, best = inverse_gap_weights(values, quote.gamma, allowed, explore_null=False, damping=damping)
-    blind = is_blind(state)
+    blind = is_blind(policy, state)
     if blind.any():
         share = np.where(blind, np.minimum(1.0, policy.problem.rho.min()), 1.0)
         weights[:, :-1] *= share[:, None]
@@ -121,9 +121,10 @@ def _weights(
     return weights, best
 
 
-def is_blind(state: State) -> Mask:
+def is_blind(policy: SquareCBwK, state: State) -> Mask:
     """Many decisions are out and next to nothing has come back, (lanes,): nothing is known of the costs."""
-    return np.asarray((state.opened >= BLIND_COUNT) & (state.settled < BLIND_COUNT))
+    many = policy.problem.budgets.min() > UNPACED_BUDGET_MAX
+    return np.asarray((state.opened >= BLIND_COUNT) & (state.settled < BLIND_COUNT) & many)
 
 
 def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str, ...]:

@@ -80,6 +80,9 @@ RESIDUAL_PRIOR_COUNT = 2.0
 NOISE_MIN = 1e-12
 # With this many decisions open and fewer settled nothing is known of the costs: spend at the even pace at most.
 BLIND_COUNT = 30
+# A budget of no more than this many max costs is given out as it is asked for, blind or not: to callers who ask for a
+# hundred at once and may have a hundred null would look like a fault, and so little money cannot buy much learning.
+UNPACED_BUDGET_MAX = 128.0
 
 
 def first_residuals(lanes: int, targets: int) -> Array:

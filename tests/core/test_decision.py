@@ -11,7 +11,7 @@ from scipy import stats
 
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.inverse_gap import inverse_gap_weights, sample
-from cbwk_core.presets import BLIND_COUNT, DAMPING, GAMMA_FACTOR, NOISE_MIN, PRESETS, WIDTHS
+from cbwk_core.presets import BLIND_COUNT, DAMPING, GAMMA_FACTOR, NOISE_MIN, PRESETS, UNPACED_BUDGET_MAX, WIDTHS
 from cbwk_core.presets import RESIDUAL_PRIOR as PRIOR
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT as PRIOR_COUNT
 from cbwk_core.problem import taken
@@ -412,6 +412,21 @@ def test_with_few_decisions_open_or_enough_settled_nothing_is_throttled(opened, 
     policy = make()
     choice = policy.decide(blinded(policy, opened, settled), np.zeros((1, ARMS, DIMENSION)), [0.3])
     assert choice.probabilities[0, -1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("budget", "given"), [(100.0, 100), (UNPACED_BUDGET_MAX, 128), (UNPACED_BUDGET_MAX + 1.0, None)]
+)
+def test_a_small_budget_is_given_out_as_it_is_asked_for_though_nothing_has_come_back(budget, given):
+    policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10_000, budget=budget)
+    state, held = policy.init(), 0
+    uniforms = np.random.default_rng(0).random(1000)
+    for uniform in uniforms:
+        choice = policy.decide(state, np.ones((1, 2, 1)), [uniform])
+        state = policy.commit(state, choice.ticket)
+        held += int(choice.arm[0] != NULL_ARM)
+        assert (choice.arm[0] == NULL_ARM) <= (given is None or choice.reason == ("budget_exhausted",))
+    assert held == given or (given is None and BLIND_COUNT <= held < 2 * BLIND_COUNT)
 
 
 @pytest.mark.parametrize("preset", EVERY_PRESET)
