@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run demo test proofs faults lint bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -21,8 +21,20 @@ setup: .venv/.stamp ## Make .venv with everything the other targets need
 run: setup ## Serve on 127.0.0.1:8000
 	@exec $(BIN)/cbwk serve --host 127.0.0.1 --port 8000
 
+demo: setup ## Watch a simulated ad server spend two budgets; ends with a picture
+	@$(BIN)/cbwk demo
+
 test: setup ## Run the tests
 	@$(BIN)/python -m pytest -n 2
+
+PROOFS := simultaneous durability library_equality ad_server startup schemathesis
+
+proofs: setup ## Run the long versions of the tests, on a machine with nothing else to do
+	@CBWK_TEST_REPETITIONS=20 CBWK_TEST_DECISIONS=20000 CBWK_TEST_LOG_DECISIONS=200000 CBWK_TEST_EXAMPLES=100 \
+		$(BIN)/python -m pytest -n 0 --durations=0 --durations-min=5 $(PROOFS:%=tests/service/test_%.py)
+
+faults: setup ## Inject every fault by the hundred (40 minutes), table in out/faults
+	@$(BIN)/python -m tests.faults
 
 lint: setup ## Check style, types and the direction of imports
 	@$(BIN)/ruff check .

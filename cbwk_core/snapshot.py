@@ -41,7 +41,7 @@ DEPTH_MAX = 32
 _PREAMBLE = struct.Struct("<4sHI")
 _FLOAT = struct.Struct("<d")
 _ALIGNMENT = 8
-_CHECKSUM_BYTES = 16
+CHECKSUM_BYTES = 16
 _SHOWN_LENGTH_MAX = 40
 _ROOT = "state"
 # What an array's elements are called in the header: numpy's name, which states size and byte order.
@@ -132,17 +132,32 @@ def decode(data: bytes, template: State, *, fingerprint: str) -> State:
     cbwk_core.snapshot.NotASnapshotError: a snapshot begins with b'CBWK' and has at least 26 bytes; this does not
     """
     header_end, body = _checked(data)
-    try:
-        header = json.loads(bytes(body[_PREAMBLE.size : header_end]))
-    except (ValueError, RecursionError) as error:
-        raise MismatchError("the header of the snapshot is not JSON") from error
-    found, parts = _parsed(header)
+    found, parts = _header(body, header_end)
     if found != fingerprint:
         raise ForeignSnapshotError(_difference(found, fingerprint))
     reader = _Reader(body, header_end, parts)
     state = reader.read(template, _ROOT, 0)
     reader.finish()
     return cast(State, state)
+
+
+def fingerprint_of(data: bytes) -> str:
+    """The fingerprint in the bytes, which are checked for damage first.
+
+    >>> fingerprint_of(encode(7, fingerprint="campaign 7"))
+    'campaign 7'
+    """
+    header_end, body = _checked(data)
+    return _header(body, header_end)[0]
+
+
+def _header(body: memoryview, end: int) -> tuple[str, list[_Part]]:
+    """Fingerprint and parts."""
+    try:
+        header = json.loads(bytes(body[_PREAMBLE.size : end]))
+    except (ValueError, RecursionError) as error:
+        raise MismatchError("the header of the snapshot is not JSON") from error
+    return _parsed(header)
 
 
 def _collect(value: object, path: str, depth: int, parts: list[tuple[_Part, bytes]]) -> None:
@@ -208,7 +223,7 @@ def _raw(value: Any, kind: str) -> bytes:
 
 
 def _checksum(body: bytes | memoryview) -> bytes:
-    return blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+    return blake2b(body, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _shown(text: str) -> str:
@@ -230,14 +245,14 @@ def _checked(data: bytes) -> tuple[int, memoryview]:
     """Where the header ends, and the bytes before the checksum, once they are known to be undamaged."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise NotASnapshotError(f"data must be the bytes of a snapshot, got {type(data).__name__}")
-    least = _PREAMBLE.size + _CHECKSUM_BYTES
+    least = _PREAMBLE.size + CHECKSUM_BYTES
     if len(data) < least or data[: len(MAGIC)] != MAGIC:
         raise NotASnapshotError(f"a snapshot begins with {MAGIC!r} and has at least {least} bytes; this does not")
     _, version, header_bytes = _PREAMBLE.unpack_from(data)
     if version != VERSION:
         raise UnknownVersionError(f"the snapshot has format version {version}, this code reads {VERSION}")
-    body = memoryview(data)[:-_CHECKSUM_BYTES]
-    if _checksum(body) != data[-_CHECKSUM_BYTES:]:
+    body = memoryview(data)[:-CHECKSUM_BYTES]
+    if _checksum(body) != data[-CHECKSUM_BYTES:]:
         raise BadChecksumError(f"the checksum of the snapshot's {len(body)} bytes is wrong: damaged or truncated")
     header_end = _PREAMBLE.size + header_bytes
     if header_end > len(body):

@@ -49,6 +49,7 @@ class SquareCBwK:
     preset: "practical", "paper" or "authors". oracle: "newton", "gradient", "aggregate", "kernel" or an Oracle.
     link: "identity" or "logistic", for the reward. forgetting: weight old data keeps at each update, None for all.
     gamma, z: numbers that replace the preset's. two_stage: "auto", True or False. retired: arms never played again.
+    stage_one: "uniform" draws its arms instead of the paper's turns; "logged" too, and the caller keeps its outcomes.
 
     >>> policy = SquareCBwK(arms=2, dimension=3, resources=1, horizon=100, budget=50)
     >>> choice = policy.decide(policy.init(), np.eye(3)[None, :2], [0.4])
@@ -71,6 +72,7 @@ class SquareCBwK:
     z: float | str = "auto"
     two_stage: bool | str = "auto"
     retired: tuple[int, ...] = ()
+    stage_one: str = "auto"
 
     null_arm = NULL_ARM
 
@@ -338,9 +340,11 @@ class SquareCBwK:
         surprise[:, 1:] -= tickets.costs
         surprise *= weight[:, None]
         outer = surprise[:, :, None] * surprise[:, None, :]
-        if outer.shape[0] != lanes:
-            outer = outer.reshape(-1, lanes, *outer.shape[1:]).sum(axis=0)
-        return State(state.books, oracle, frozen(state.residuals + outer), state.stage)
+        if outer.shape[0] == lanes:
+            return State(state.books, oracle, frozen(state.residuals + outer), state.stage)
+        # The residuals first, so that many rows at once are added in the order of as many single ones, to the last bit.
+        terms = np.concatenate([state.residuals, outer]).reshape(-1, lanes, *outer.shape[1:])
+        return State(state.books, oracle, frozen(terms.sum(axis=0)), state.stage)
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from scipy.optimize import linprog
 
 from cbwk_core.oracle import Array, broadcast, finite
 
@@ -108,6 +106,10 @@ def _solve(r: Array, c: Array, rho: Array, w: Array, admitted: NDArray[np.bool_]
     if context.size == 0:
         return StaticOptimum(0.0, np.zeros(r.shape), np.zeros(resources))
     share = w[context] * contexts
+    # Takes as long to import as the rest of the package, and who only decides never solves a program.
+    from scipy import sparse  # noqa: PLC0415
+    from scipy.optimize import linprog  # noqa: PLC0415
+
     budget_rows = sparse.csr_array((c[context, arm] * share[:, None]).T)
     columns = np.arange(context.size)
     simplex_rows = sparse.csr_array((np.ones(context.size), (context, columns)), shape=(contexts, context.size))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from cbwk_core.state import State
 
 MODES = ("auto", "off", "paper", "measured")
+# How stage one draws, and whether the state collects it: "logged" leaves that to the caller, see `gathered`.
+STAGE_ONE = ("auto", "uniform", "logged")
 # Confidence of the measured margin: it is meant to hold in 95 of 100 campaigns.
 MARGIN_DELTA = 0.05
 # Groups of the jackknife: with nine degrees of freedom the 99 % quantile is a fifth above the normal one, and eleven
@@ -71,6 +73,8 @@ def check(policy: SquareCBwK) -> None:
     mode = policy.two_stage
     if not isinstance(mode, bool) and mode not in MODES:
         raise ValueError(f"two_stage must be a boolean or one of {MODES}, got {mode!r}")
+    if policy.stage_one not in STAGE_ONE:
+        raise ValueError(f"stage_one must be one of {STAGE_ONE}, got {policy.stage_one!r}")
     if mode in (False, "off", "auto"):
         return
     if policy.preset == "practical":
@@ -246,7 +250,7 @@ def override(
         weights[row] = 0.0
         if turn == arms or not open_.any():
             weights[row, -1] = 1.0
-        elif policy.preset == "paper":
+        elif policy.preset == "paper" and policy.stage_one == "auto":
             weights[row, turn if open_[turn] else -1] = 1.0
         else:
             weights[row, :-1] = open_ / open_.sum()
@@ -255,7 +259,7 @@ def override(
 
 def context(policy: SquareCBwK, rounds: Integers, x: Array) -> Array | None:
     """The contexts of these rounds where stage one collects them, else None."""
-    t0 = length(policy)
+    t0 = _collected_length(policy)
     if t0 == 0 or not ((rounds >= policy.arms * t0) & (rounds < (policy.arms + 1) * t0)).any():
         return None
     return frozen(x.copy())
@@ -263,7 +267,7 @@ def context(policy: SquareCBwK, rounds: Integers, x: Array) -> Array | None:
 
 def committed(policy: SquareCBwK, stage: Stage, ticket: Ticket) -> Stage:
     """Count a decision of stage one, one row per lane, and keep its context where that is what the round is for."""
-    t0 = length(policy)
+    t0 = _collected_length(policy)
     if t0 == 0 or stage.running.all() or ticket.round[0] >= (policy.arms + 1) * t0:
         return stage
     if ticket.round[0] < policy.arms * t0:
@@ -275,7 +279,7 @@ def committed(policy: SquareCBwK, stage: Stage, ticket: Ticket) -> Stage:
 
 def returned(policy: SquareCBwK, stage: Stage, ticket: Ticket, targets: Array, weight: Array) -> Stage:
     """Count outcomes of stage one, one row per lane; a cancelled or untaught one has weight 0."""
-    t0 = length(policy)
+    t0 = _collected_length(policy)
     if t0 == 0 or stage.running.all() or ticket.round[0] >= policy.arms * t0:
         return stage
     return _closed(
@@ -289,9 +293,34 @@ def returned(policy: SquareCBwK, stage: Stage, ticket: Ticket, targets: Array, w
     )
 
 
+def _collected_length(policy: SquareCBwK) -> int:
+    """T0 where the state collects stage one, else 0."""
+    return 0 if policy.stage_one == "logged" else length(policy)
+
+
+def gathered(
+    policy: SquareCBwK, tickets: Ticket, rewards: Array, costs: Array, weights: Array, contexts: Array
+) -> Stage:
+    """Stage one of a single lane from what a caller kept of it, for `estimate`.
+
+    tickets, rewards (n,), costs (n, d) in the caller's units: its outcomes in the order they came, the weights (n,) 0
+    for those that taught nothing. contexts: (T0, candidates, dimension), those of the rounds that only collect them.
+    """
+    targets = np.column_stack([rewards, costs / policy.problem.unit])
+    return _closed(
+        first_stage(policy, 1)._replace(
+            features=tickets.features[:, None].copy(),
+            arms=np.maximum(tickets.arm, 0)[:, None],
+            targets=targets[:, None],
+            weights=weights[:, None].copy(),
+            contexts=contexts[:, None].copy(),
+        )
+    )
+
+
 def due(policy: SquareCBwK, stage: Stage, rounds: Integers) -> bool:
     """All decisions of stage one are made and none is open, in every lane."""
-    if stage.running.all():
+    if stage.running.all() or policy.stage_one == "logged":
         return False
     handed_out = rounds >= (policy.arms + 1) * length(policy)
     return bool((handed_out & (stage.returned == stage.issued)).all())
@@ -304,12 +333,16 @@ def refresh(policy: SquareCBwK, state: State) -> State:
     """
     if not due(policy, state.stage, state.round):
         raise ValueError("refresh is for when refresh_due says so: stage one is not over")
-    found = estimate(policy, state.stage, mode_of(policy))
+    return second_stage(policy, state, estimate(policy, state.stage, mode_of(policy)).radius)
+
+
+def second_stage(policy: SquareCBwK, state: State, radius: Array) -> State:
+    """The state with which stage two starts, the radius (lanes,) being found."""
     blank = policy.init(state.books.shape[0])
     left = policy.problem.budgets - state.spent / policy.problem.unit - state.predicted
     stage = blank.stage._replace(
         running=np.ones_like(state.stage.running),
-        radius=frozen(found.radius),
+        radius=frozen(radius.copy()),
         start=state.round,
         granted=frozen(np.maximum(left, 0.0)),
     )

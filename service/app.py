@@ -69,7 +69,14 @@ def create_app(
     What needs one of them is 503 as long as it is not there.
     """
     settings, metrics = settings or Settings(), metrics or Metrics()
-    app = _Application(title="cbwk", version=version("cbwk"), redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = _Application(
+        title="cbwk",
+        version=version("cbwk"),
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
+    )
     app.state.settings, app.state.metrics = settings, metrics
     app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
     # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
@@ -93,6 +100,8 @@ def create_app(
 
 def _body_bytes_max(settings: Settings) -> Callable[[str], int]:
     def limit(path: str) -> int:
+        if path.endswith("/model"):
+            return settings.model_body_bytes_max
         return settings.batch_body_bytes_max if path.endswith("/batch") else settings.body_bytes_max
 
     return limit

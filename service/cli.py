@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from service.commands import campaign, export, key, verify
+from service.commands import bench, campaign, demo, export, key, prune, replay, verify
 from service.commands.parts import DatabaseUrl, settings_of
 from service.settings import describe_environment
 
@@ -158,8 +158,12 @@ def _make_directory(path: Path) -> None:
         raise typer.TyperException(f"cannot make the directory {path}: {error.strerror}") from error
 
 
+app.command()(demo.demo)
 app.command()(verify.verify)
+app.command()(replay.replay)
+app.command()(prune.prune)
 app.command()(export.export)
+app.command()(bench.bench)
 app.add_typer(key.app, name="key")
 app.add_typer(campaign.app, name="campaign")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,7 +12,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from service.money import ONE
-from service.store.reads import Gauges
+
+if TYPE_CHECKING:
+    from service.store.reads import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

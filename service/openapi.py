@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from service import problems
+from service.links import links_from
 from service.schemas import ANSWERS, REQUESTS
 from service.schemas.base import Answered, Body
 from service.schemas.problem import ProblemDocument
@@ -32,6 +33,7 @@ _PROBLEMS: dict[int, problems.Problem] = {
 }
 _OPEN_PATHS = {"/livez", "/readyz"}
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+_OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DESCRIPTION = """\
 Which arm for this request, within several budgets? Ask `POST /decide`, act, and tell `POST /feedback` what it earned
 and what it cost. Every error is `application/problem+json`; clients switch on its `type`. Amounts are numbers up to
@@ -99,6 +101,17 @@ def streams(media_types: Iterable[str], *statuses: int) -> dict[int | str, dict[
     return {200: {"description": "A stream.", "content": content}, **_problem_answers(statuses)}
 
 
+def takes_octets() -> dict[str, Any]:
+    """A body of bytes, as a part of an operation."""
+    return {"requestBody": {"required": True, "content": _OCTETS}}
+
+
+def gives_octets(headers: dict[str, str], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The answers of an operation that gives bytes, with what its headers say."""
+    described = {name: {"description": said, "schema": {"type": "string"}} for name, said in headers.items()}
+    return {200: {"description": "Bytes.", "headers": described, "content": _OCTETS}, **_problem_answers(statuses)}
+
+
 def _problem_answers(statuses: Sequence[int]) -> dict[int | str, dict[str, Any]]:
     return {status: _problem_answer(_PROBLEMS[status]) for status in statuses}
 
@@ -130,6 +143,10 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
             # FastAPI adds its own 422 to every path with a name in it; any text is a name, and a wrong one is 404.
             if "application/json" in operation["responses"].get("422", {}).get("content", {}):
                 del operation["responses"]["422"]
+            links = links_from(operation["operationId"])
+            if links:
+                good = next(status for status in operation["responses"] if status.startswith("2"))
+                operation["responses"][good]["links"] = links
     _, schemas = models_json_schema(
         [(model, "validation") for model in (*REQUESTS, *ANSWERS)], ref_template="#/components/schemas/{model}"
     )

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,12 +13,22 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.auth import KeyRing
 from service.engine import Engine
+from service.fault import fault_at
 from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database
 
 # How long requests under way may take once the process was told to stop.
 STOP_SECONDS = 3
+# libuv takes one new connection of a socket in each turn of its loop, and under load a turn is long: with several
+# descriptors of the socket it takes as many. Else a newcomer would wait for seconds, even for a refusal.
+ACCEPTS_PER_TURN = 32
+UVICORN_OPTIONS: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "log_config": None,
+    "timeout_graceful_shutdown": STOP_SECONDS,
+}
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,12 +60,19 @@ def _stop(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 
 def serve(settings: Settings, listener: socket.socket, database: Database) -> None:
-    """Answer requests until SIGTERM or SIGINT, finish those under way, then exit the process with code 0."""
+    """Answer requests until SIGTERM or SIGINT, finish those under way, then exit the process with code 0.
+
+    If SQLite's file fails, what is queued is answered with 503 and the process ends with code 1.
+    """
     # uvicorn raises the signal again once it has shut down, and the default handler would then kill an orderly stop.
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
-    metrics = Metrics()
+    metrics, failures = Metrics(), list[bool]()
+
+    def fail() -> None:
+        failures.append(True)
+        server.should_exit = True
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -66,6 +83,8 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             memory_bytes_max=settings.memory_bytes_max,
             lock_timeout_ms=settings.lock_timeout_ms,
             metrics=metrics,
+            reached=fault_at(settings.fault_point),
+            on_failure=fail,
         )
         await engine.start()
         app.state.engine = engine
@@ -77,7 +96,8 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
 
     keyring = KeyRing(database, admin_key)
     app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, log_config=None, timeout_graceful_shutdown=STOP_SECONDS
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    config = uvicorn.Config(app, **UVICORN_OPTIONS)
+    server = uvicorn.Server(config)
+    server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTS_PER_TURN - 1))])
+    if failures:
+        raise SystemExit(1)

@@ -5,6 +5,8 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.fault import PATTERN
+
 ENVIRONMENT_PREFIX = "CBWK_"
 
 
@@ -51,6 +53,9 @@ class Settings(BaseSettings):
     batch_body_bytes_max: int = Field(
         default=2**23, ge=1024, le=2**30, description="how many bytes the body of a batch may have"
     )
+    model_body_bytes_max: int = Field(
+        default=2**26, ge=1024, le=2**29, description="how many bytes a model that is sent may have"
+    )
     request_deadline_ms: int = Field(
         default=1_000, ge=10, le=600_000, description="after how long a request that still waits is answered with 503"
     )
@@ -64,6 +69,9 @@ class Settings(BaseSettings):
         default="info", description="from which level on log lines are written: debug, info, warning or error"
     )
     metrics_public: bool = Field(default=False, description="whether GET /metrics needs no key")
+    fault_point: str | None = Field(
+        default=None, pattern=f"^{PATTERN}$", description="for tests of recovery only: where the process ends itself"
+    )
 
 
 def environment_variable(setting: str) -> str:

@@ -1,7 +1,7 @@
 from hypothesis import settings
 
-# Benchmarks import packages that only `make bench` installs; doctest collection would import them.
-collect_ignore_glob = ["benchmarks/bench_*.py"]
+# Benchmarks and comparisons import packages that `make setup` does not install; doctest collection would import them.
+collect_ignore_glob = ["benchmarks/bench_*.py", "core/evaluation/agree_with_*.py"]
 
 # A busy machine is no failure.
 settings.register_profile("project", deadline=None, print_blob=True)

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ def section(title):
 
 
 EXAMPLES = blocks("python")
+ADDRESS = "http://127.0.0.1:8000"
+KEY = re.search(r"CBWK_ADMIN_KEY=(\S+) make run", TEXT).group(1)
 
 
 def test_the_readme_has_an_example():
@@ -29,7 +32,10 @@ def test_the_readme_has_an_example():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_of_the_readme_runs_and_prints_its_result(example, capsys):
-    exec(compile(example, README.name, "exec"), {"__name__": "__main__"})
+    with ExitStack() as stack:
+        if ADDRESS in example:
+            example = example.replace(ADDRESS, stack.enter_context(running_server(KEY)).url)
+        exec(compile(example, README.name, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.strip()
 
 

@@ -72,6 +72,7 @@ def _campaigns() -> None:
         Column("round", BigInteger, nullable=False),
         Column("books", LargeBinary, nullable=False),
         Column("last_event_at", BigInteger, nullable=False),
+        Column("pruned_through", BigInteger, nullable=False),
         PrimaryKeyConstraint("campaign", name=op.f("pk_campaign_state")),
         ForeignKeyConstraint(["campaign"], ["campaign.number"], name=op.f("fk_campaign_state_campaign")),
         _check("campaign_state_status", "status IN ('active', 'paused', 'archived')"),
@@ -102,6 +103,7 @@ def _decisions() -> None:
         Column("config_version", Integer, nullable=False),
         Column("policy_version", BigInteger, nullable=False),
         Column("round", BigInteger, nullable=False),
+        Column("place", SmallInteger, nullable=False),
         Column("arm", Integer, nullable=False),
         Column("arm_id", Text, nullable=True),
         Column("reason", Text, nullable=False),
@@ -145,6 +147,7 @@ def _outcomes() -> None:
         Column("policy_version", BigInteger, nullable=False),
         Column("warnings", Text, nullable=True),
         Column("at", BigInteger, nullable=False),
+        Column("digest", LargeBinary, nullable=False),
         _check("outcome_kind", "kind IN ('reported', 'void', 'expired', 'late')"),
         key="sequence",
     )
@@ -180,6 +183,24 @@ def _changes() -> None:
         Column("data", LargeBinary, nullable=False),
         Column("at", BigInteger, nullable=False),
         key="sequence",
+    )
+    op.create_table(
+        "opening",
+        Column("campaign", Integer, autoincrement=False, nullable=False),
+        Column("through", BigInteger, nullable=False),
+        Column("config_version", Integer, nullable=False),
+        Column("model_version", Integer, nullable=False),
+        Column("state", LargeBinary, nullable=False),
+        Column("row_count", BigInteger, nullable=False),
+        Column("number_sum", BigInteger, nullable=False),
+        Column("last_number", BigInteger, nullable=False),
+        Column("last_at", BigInteger, nullable=False),
+        Column("decisions", BigInteger, nullable=False),
+        Column("spent", Text, nullable=False),
+        Column("arms", Text, nullable=False),
+        PrimaryKeyConstraint("campaign", name=op.f("pk_opening")),
+        ForeignKeyConstraint(["campaign"], ["campaign.number"], name=op.f("fk_opening_campaign")),
+        _check("opening_counts", "last_number <= through AND decisions <= row_count"),
     )
 
 

@@ -1,7 +1,7 @@
-"""What commands share: options, the settings, the database they open, the way they write JSON."""
+"""What commands share: options, the settings, the database they open, progress bars, the way they write JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,6 +51,34 @@ def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -
         if Database.is_connection_error(error):
             raise typer.TyperException("the database did not answer") from error
         raise
+
+
+def campaign_numbers(database: "Database", campaign_id: str | None) -> list[int]:
+    """The number of a campaign, or those of all in the order they were made."""
+    from sqlalchemy import select
+
+    from service.store import tables
+
+    campaign = tables.campaign
+    query = select(campaign.c.number).order_by(campaign.c.number)
+    with database.read() as connection:
+        found = connection.execute(query if campaign_id is None else query.where(campaign.c.id == campaign_id))
+        numbers = list(found.scalars())
+    if campaign_id is not None and not numbers:
+        raise typer.TyperException("there is no such campaign")
+    return numbers
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr, if that is a terminal, that is told what is done, how much of it, and of how much."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, todo: bar.update(task, description=what, completed=done, total=todo)
 
 
 def echo_json(value: object) -> None:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import structlog
+
+from service.engine import stages
+from service.engine.background import in_background
 from service.engine.commands import Answer, Command, Expire, Item
 from service.engine.processor import Processor
+from service.fault import Reached, pass_by
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
+
+__all__ = ["Engine"]
 
 # How many commands one transaction takes at the most.
 BATCH_MAX = 256
 # How often holds are looked at when nothing else happens.
 EXPIRE_EVERY_SECONDS = 1.0
+# How often stages are looked at that only wait for their last outcomes.
+STAGES_EVERY_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
 
 
 class Engine:
@@ -32,10 +43,19 @@ class Engine:
         memory_bytes_max: int,
         lock_timeout_ms: int,
         metrics: Metrics | None = None,
+        reached: Reached = pass_by,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._processor = Processor(
-            database, memory_bytes_max=memory_bytes_max, lock_timeout_ms=lock_timeout_ms, metrics=metrics
+            database,
+            memory_bytes_max=memory_bytes_max,
+            lock_timeout_ms=lock_timeout_ms,
+            metrics=metrics,
+            reached=reached,
         )
+        self._reached = reached
+        self._on_failure = on_failure
+        self._database = database
         self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._queue_max = queue_max
         self._deadline_seconds = deadline_seconds
@@ -52,14 +72,15 @@ class Engine:
 
     async def start(self) -> None:
         """Begin to empty the queue."""
-        self._tasks = [asyncio.create_task(self._loop()), asyncio.create_task(self._tick())]
+        self._tasks = [asyncio.create_task(task()) for task in (self._loop, self._tick, self._end_stages)]
 
     async def stop(self) -> None:
         """Answer what is queued, save what was learnt, end."""
         self._stopping = True
         self._wake.set()
-        loop, tick = self._tasks
-        tick.cancel()
+        loop, *timed = self._tasks
+        for task in timed:
+            task.cancel()
         await loop
         await asyncio.get_running_loop().run_in_executor(self._thread, self._processor.save_all)
         self._thread.shutdown()
@@ -103,8 +124,12 @@ class Engine:
             batch = self._taken()
             if batch:
                 await loop.run_in_executor(self._thread, self._processor.run, [item for item, _ in batch])
+                self._reached("before-answer")
                 for item, future in batch:
                     _answer(future, item.answer)
+                if self._processor.failed and not self._stopping:
+                    self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
+                    self._on_failure()
 
     def _taken(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
         """What goes into the next transaction; whose client is gone or whose time is up is dropped."""
@@ -128,6 +153,23 @@ class Engine:
                 await self.submit(Expire())
             except Problem:
                 continue
+
+    async def _end_stages(self) -> None:
+        """Conclude from every stage one that is over: beside the queue, which goes on with one stage meanwhile."""
+        given_up: set[int] = set()
+        while True:
+            await asyncio.sleep(STAGES_EVERY_SECONDS)
+            for number in set(self._processor.handed_out()) - given_up:
+                try:
+                    found = await in_background(stages.conclusion, self._database, number)
+                    if found is not None:
+                        await self.submit(found)
+                except Problem:
+                    continue
+                except Exception as error:
+                    if not self._database.is_connection_error(error):
+                        given_up.add(number)
+                        log.error("stage one was not concluded from; one stage goes on", exc_info=error)
 
 
 def _answer(future: asyncio.Future[Answer], answer: Answer | BaseException | None) -> None:

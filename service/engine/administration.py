@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from cbwk_core import two_stage
 from service.engine.campaign import Campaign
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.engine.work import Work, to_json
@@ -21,7 +23,7 @@ ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
 
 def create_campaign(connection: Connection, command: CreateCampaign, now: int) -> Answer | Problem:
     """A campaign with its first configuration, its accounts and an untaught policy."""
-    config = command.config
+    config = _with_stages(command.config)
     name = config["id"]
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
         message = "must lie in the future"
@@ -44,6 +46,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
             round=0,
             books=books.astype("<f8").tobytes(),
             last_event_at=now,
+            pruned_through=0,
         )
     )
     for resource, budget in enumerate(campaign.budgets):
@@ -67,6 +70,15 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     return Answer(summary(campaign, "active"), status=201)
 
 
+def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with `two_stage: auto` decided for good, as the library decides it; no horizon, one stage."""
+    if config["policy"]["two_stage"] != "auto" or config["horizon"] is None:
+        return config
+    policy = replace(Campaign(0, config["id"], 1, config).policy, two_stage="auto")
+    mode = two_stage.mode_of(policy)
+    return config if mode == "off" else {**config, "policy": {**config["policy"], "two_stage": mode}}
+
+
 def summary(campaign: Campaign, status: str) -> dict[str, Any]:
     """What a change of a campaign is answered with."""
     return {"id": campaign.id, "version": campaign.version, "status": status, "config": campaign.config}
@@ -86,7 +98,7 @@ def set_status(connection: Connection, work: Work, command: SetStatus) -> Answer
 
 def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -> Answer | Problem:
     """Budgets, horizon, arms and feedback terms; nothing learnt is lost."""
-    from service.schemas.campaign import check_config  # noqa: PLC0415 - it checks by building a Campaign
+    from service.schemas.campaign import check_config, without_values  # noqa: PLC0415 - it checks by building a Campaign
 
     changes = command.changes
     expected = changes.get("expected_version")
@@ -105,6 +117,8 @@ def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -
     except Misfit as misfit:
         named = [{"field": misfit.field, "message": misfit.message}]
         return Invalid("the change cannot be made", kind="invalid-campaign", errors=named)
+    except ValueError as error:
+        return Conflict(f"the change cannot be made now: {without_values(str(error))}", kind="change-refused")
     for resource, difference in enumerate(moved):
         if difference:
             work.ledger.accounts[resource].move(granted=difference)

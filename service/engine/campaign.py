@@ -119,6 +119,12 @@ class Campaign:
         return None if declared is None else moment_microseconds(declared)
 
     @cached_property
+    def two_stage(self) -> bool | str:
+        """Two stages where the campaign was made with them: `auto` was decided then, and is one stage since."""
+        declared: bool | str = self.config["policy"]["two_stage"]
+        return "off" if declared == "auto" else declared
+
+    @cached_property
     def policy(self) -> SquareCBwK:
         """The policy, in millionths throughout."""
         policy = self.config["policy"]
@@ -137,8 +143,9 @@ class Campaign:
             forgetting=oracle["forgetting"],
             gamma=policy["gamma"],
             z=policy["z"],
-            two_stage="off",  # the log would have to carry stage one; see DESIGN.md
+            two_stage=self.two_stage,
             retired=tuple(self.retired),
+            stage_one="logged",
         )
 
     def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:

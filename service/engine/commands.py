@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cbwk_core.model import Model
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -81,6 +83,28 @@ class Adjust:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportModel:
+    """A model that was found fit for a campaign of this shape, and the bytes it came in."""
+
+    campaign_id: str
+    model: Model
+    shape: dict[str, Any]
+    data: bytes
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndStage:
+    """What stage one has found for one version of a configuration: Z, and the ÔPT and M(T0) it follows from."""
+
+    campaign_id: str
+    config_version: int
+    radius: float
+    optimum: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
 class Expire:
     """Look for holds that are past their time."""
 
@@ -103,7 +127,8 @@ class RevokeKey:
     actor: str = ""
 
 
-Command = Decide | Feedback | CreateCampaign | PatchCampaign | SetStatus | Adjust | Expire | CreateKey | RevokeKey
+Administer = PatchCampaign | SetStatus | Adjust | ImportModel | EndStage
+Command = Decide | Feedback | CreateCampaign | Administer | Expire | CreateKey | RevokeKey
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -12,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice
-from cbwk_core.problem import ENDED, taken
+from cbwk_core.problem import ENDED, POLICY, taken
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
 from service.engine.flight import is_over
+from service.engine.stages import is_under_way
 from service.engine.work import MICROS_PER_SECOND, Work, iso_time, to_json
+from service.ids import uuid7
 from service.money import amount
 from service.problems import Conflict, Invalid, Problem
 
@@ -99,6 +100,8 @@ def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) 
     campaign = work.campaign
     if campaign.arm_encoder is None:
         return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
+    if is_under_way(work):
+        return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
     try:
         context = campaign.encode(request.context)[None]
         actions = list(request.actions or ())
@@ -169,6 +172,7 @@ def _stored(
             config_version=work.campaign.version,
             policy_version=version,
             round=int(choice.ticket.numbers[row, 2]),
+            place=row,
             arm=arm,
             arm_id=arm_ids[arm] if real else None,
             reason=choice.reason[row],
@@ -250,13 +254,15 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     rho = np.frombuffer(row["numbers"], dtype="<f8")[3 + d : 3 + 2 * d]
     excluded = set(json.loads(row["exclude"])) if row["exclude"] else set()
     units = np.array(campaign.max_costs) / 1e6
+    # Something could be played and nothing would be: only where stage one does no more than look.
+    otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
     arms = []
     for index, (reward, *costs, probability) in enumerate(table.tolist()):
         score = reward + float(prices @ (rho - np.array(costs)))
         why = None
         if probability == 0.0:
             retired = index in campaign.retired and not row["actions"]
-            why = "retired" if retired else "excluded" if ids[index] in excluded else "not_affordable"
+            why = "retired" if retired else "excluded" if ids[index] in excluded else otherwise
         arms.append(
             {
                 "id": ids[index],
@@ -295,16 +301,3 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _canonical(part) for key, part in value.items()}
     return [_canonical(part) for part in value]
-
-
-def uuid7(now_micros: int) -> str:
-    """A UUIDv7: 48 bits of milliseconds, then random bits.
-
-    >>> uuid7(1_700_000_000_000_000)[14]
-    '7'
-    """
-    value = (now_micros // 1000) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    text = f"{value:032x}"
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -13,16 +13,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import structlog
 from sqlalchemy import Connection, select
 
 from cbwk_core import State, Ticket
 from cbwk_core.snapshot import SnapshotError
 from service.engine.campaign import Campaign
+from service.engine.models import begun_model
 from service.engine.settling import ticket_from
 from service.store import tables
+from service.store.openings import opening_state
 
 # Outcomes folded by one statement when catching up.
 FOLD_ROWS_MAX = 5_000
+# Who is further behind the log than this many rows catches up before taking the lock.
+BEHIND_ROWS_MAX = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class FarBehind(Exception):  # noqa: N818
+    """There is more to fold than others should wait for; whoever meets this lets go of the lock first."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"far behind the log of campaign {number}")
+        self.number = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,7 @@ class Remembered:
     sequence: int
     model_version: int
     bytes: int
+    unsaved: int = 0  # outcomes that had to be folded because no snapshot has them
 
 
 class Memory:
@@ -75,13 +91,19 @@ def _size_of(part: Any) -> int:
     return 0
 
 
+def is_far_behind(memory: Memory, row: Mapping[str, Any]) -> bool:
+    """Whether much has to be read and folded to be where a `campaign_state` row is; a cold start counts from 0."""
+    known = memory.recall(row["campaign"])
+    sequence = known.sequence if known is not None and _is_of(known, row) else 0
+    return bool(row["sequence"] - sequence > BEHIND_ROWS_MAX)
+
+
 def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> Remembered:
     """The campaign of a locked `campaign_state` row as it stands, from memory, snapshot and log."""
     number = row["campaign"]
     known = memory.recall(number)
-    if known is not None and known.model_version != row["model_version"]:
-        known = None
-    if known is None:
+    cold = known is None or not _is_of(known, row)
+    if known is None or cold:
         known = _from_snapshot(connection, row)
     campaign, state = known.campaign, known.state
     if campaign.version != row["config_version"]:
@@ -91,7 +113,14 @@ def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> R
     if known.sequence < row["sequence"]:
         state = _folded(connection, campaign, state, known.sequence, row["sequence"])
     books = np.frombuffer(row["books"], dtype="<f8").reshape(1, -1)
-    return Remembered(campaign, state._replace(books=books), row["sequence"], row["model_version"], known.bytes)
+    now = state._replace(books=books)
+    unsaved = int(now.learnt[0] - known.state.learnt[0]) if cold else 0
+    return Remembered(campaign, now, row["sequence"], row["model_version"], known.bytes, unsaved)
+
+
+def _is_of(known: Remembered, row: Mapping[str, Any]) -> bool:
+    """Whether the log still leads from what is remembered to the row: same model, and nothing pruned in between."""
+    return bool(known.model_version == row["model_version"] and known.sequence >= row["pruned_through"])
 
 
 def load_campaign(connection: Connection, number: int, version: int) -> Campaign:
@@ -105,22 +134,47 @@ def load_campaign(connection: Connection, number: int, version: int) -> Campaign
 
 
 def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> Remembered:
-    """The newest snapshot that can be read, or the state before the first round."""
+    """The newest snapshot of this model version that can be read, or the version's beginning."""
     snapshot = tables.snapshot
     found = connection.execute(
         select(snapshot)
-        .where(snapshot.c.campaign == row["campaign"], snapshot.c.model_version == row["model_version"])
+        .where(
+            snapshot.c.campaign == row["campaign"],
+            snapshot.c.model_version == row["model_version"],
+            snapshot.c.sequence >= row["pruned_through"],
+        )
         .order_by(snapshot.c.sequence.desc())
     ).mappings()
     for kept in found:
         campaign = load_campaign(connection, row["campaign"], kept["config_version"])
         try:
             state = campaign.policy.decode(kept["data"])
-        except SnapshotError:
+        except SnapshotError as error:
+            log.warning("snapshot passed over", campaign=campaign.id, sequence=kept["sequence"], error=str(error))
             continue
         return Remembered(campaign, state, kept["sequence"], row["model_version"], 0)
-    campaign = load_campaign(connection, row["campaign"], row["config_version"])
-    return Remembered(campaign, campaign.policy.init(), 0, row["model_version"], 0)
+    return _beginning(connection, row)
+
+
+def _beginning(connection: Connection, row: Mapping[str, Any]) -> Remembered:
+    """The state before the first round, the one that pruning left, or that the last change of the model brought."""
+    change, number, version = tables.change, row["campaign"], row["model_version"]
+    opening = opening_state(connection, number) if row["pruned_through"] else None
+    if opening is not None and opening["model_version"] == version:
+        campaign = load_campaign(connection, number, opening["config_version"])
+        return Remembered(campaign, campaign.policy.decode(opening["state"]), opening["through"], version, 0)
+    if version == 1:
+        campaign = load_campaign(connection, number, 1)
+        return Remembered(campaign, campaign.policy.init(), 0, version, 0)
+    brought = connection.execute(
+        select(change)
+        .where(change.c.campaign == number, change.c.model.is_not(None))
+        .order_by(change.c.sequence.desc())
+        .limit(1)
+    ).one()
+    campaign = load_campaign(connection, number, json.loads(brought.body)["config_version"])
+    state = begun_model(campaign, brought.body, brought.model)
+    return Remembered(campaign, state, brought.sequence, version, 0)
 
 
 def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> State:

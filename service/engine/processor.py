@@ -8,7 +8,7 @@ one fails alone; a commit that fails means *unknown*: the campaigns are forgotte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,24 +16,27 @@ import structlog
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
-from service.engine import administration, deciding, flight, settling
+from service.engine import administration, deciding, flight, models, settling, stages
 from service.engine.commands import (
     Adjust,
     Answer,
     CreateCampaign,
     CreateKey,
     Decide,
+    EndStage,
     Expire,
     Feedback,
+    ImportModel,
     Item,
     PatchCampaign,
     RevokeKey,
     SetStatus,
 )
 from service.engine.ledger import Account, Ledger
-from service.engine.memory import Memory, current
+from service.engine.memory import FarBehind, Memory, current, is_far_behind
 from service.engine.settling import Standing
 from service.engine.work import Work
+from service.fault import Reached, pass_by
 from service.metrics import Metrics
 from service.problems import NotFound, Problem, Unavailable
 from service.store import keys, tables
@@ -53,13 +56,22 @@ class Processor:
     """Runs batches on one database; one thread only."""
 
     def __init__(
-        self, database: Database, *, memory_bytes_max: int, lock_timeout_ms: int, metrics: Metrics | None = None
+        self,
+        database: Database,
+        *,
+        memory_bytes_max: int,
+        lock_timeout_ms: int,
+        metrics: Metrics | None = None,
+        reached: Reached = pass_by,
     ) -> None:
+        self._reached = reached
+        self.failed = False  # for good: SQLite's file cannot be trusted any more
         self._database = database
         self._metrics = metrics or Metrics()
         self._memory = Memory(memory_bytes_max)
         self._lock_timeout_ms = lock_timeout_ms
         self._numbers: dict[str, int] = {}
+        self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
 
     def run(self, items: Sequence[Item]) -> None:
@@ -69,14 +81,25 @@ class Processor:
         for part in (timed, [item for item in items if not isinstance(item.command, Expire)]):
             if part:
                 self._run(part)
-        self._save_snapshots()
+        if not self.failed:
+            self._save_snapshots()
+
+    def handed_out(self) -> list[int]:
+        """Campaigns whose stage one is over as soon as none of its decisions is open; any thread may ask."""
+        return list(self._handed_out)
 
     def _run(self, items: Sequence[Item]) -> None:
+        if self.failed:
+            for item in items:
+                item.answer = Unavailable(AWAY, kind="database-away")
+            return
         try:
-            self._transact(items)
+            self._transact_caught_up(items)
         except Exception as error:
             self._forget(items)
             groups = _groups(items)
+            if self._database.is_file_error(error):
+                self._fail(error)
             if self._database.is_connection_error(error):
                 log.warning("database away", error=type(error).__name__)
                 for item in items:
@@ -89,24 +112,57 @@ class Processor:
                 for item in items:
                     item.answer = error
 
-    def _transact(self, items: Sequence[Item]) -> None:
+    def _transact_caught_up(self, items: Sequence[Item]) -> None:
+        """One transaction; a campaign far behind the log is first brought up to it without its lock."""
+        caught_up: set[int] = set()
+        while True:
+            try:
+                self._transact(items, caught_up)
+            except FarBehind as behind:
+                for item in items:  # a campaign made in the transaction that was given up gets another number
+                    self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
+                self._catch_up(behind.number)
+                caught_up.add(behind.number)
+            else:
+                return
+
+    def _catch_up(self, number: int) -> None:
+        state = tables.campaign_state
+        with self._database.read() as connection:
+            row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
+            known = current(connection, self._memory, dict(row))
+        self._memory.remember(known.campaign, known.state, known.sequence, known.model_version)
+        self._unsaved[number] = max(self._unsaved[number], known.unsaved)
+
+    def _fail(self, error: BaseException) -> None:
+        """Nobody knows what is on the disk now; whoever starts next finds what was committed."""
+        if not self.failed:
+            log.critical("the database's file failed; the process ends", error=str(getattr(error, "orig", error)))
+        self.failed = True
+
+    def _transact(self, items: Sequence[Item], caught_up: Collection[int]) -> None:
         with self._database.write() as connection:
             now = self._database.now_micros(connection)
             for item in items:
                 item.answer = self._without_campaign(connection, item, now)
-            works = self._locked(connection, items, now)
+            works = self._locked(connection, items, now, caught_up)
             for name, work in works.items():
                 mine = [item for item in items if getattr(item.command, "campaign_id", None) == name]
                 self._serve(connection, work, mine)
             if any(isinstance(item.command, Expire) for item in items):
-                self._expire(connection, works, now)
+                self._expire(connection, works, now, caught_up)
             for work in works.values():
                 self._write(connection, work)
+            if works:
+                self._reached("before-commit")
+        if works:
+            self._reached("after-commit")
         self._metrics.batch_size.observe(len(items))
         for work in works.values():
             self._observe(work)
             self._memory.remember(work.campaign, work.state, work.sequence, work.model_version)
             self._unsaved[work.campaign.number] += work.learnt
+            (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -127,7 +183,9 @@ class Processor:
             return problem
         return None
 
-    def _locked(self, connection: Connection, items: Sequence[Item], now: int) -> dict[str, Work]:
+    def _locked(
+        self, connection: Connection, items: Sequence[Item], now: int, caught_up: Collection[int]
+    ) -> dict[str, Work]:
         """The campaigns that items name, locked in the order of their numbers; unknown ones are answered."""
         wanted = {item.command.campaign_id for item in items if hasattr(item.command, "campaign_id")}
         numbers = self._numbers_of(connection, wanted)
@@ -135,21 +193,26 @@ class Processor:
             name = getattr(item.command, "campaign_id", None)
             if name is not None and name not in numbers:
                 item.answer = NotFound("there is no such campaign", kind="campaign-not-found")
-        works = self._opened(connection, sorted(numbers.values()), now)
+        works = self._opened(connection, sorted(numbers.values()), now, caught_up)
         for item in items:
             name = getattr(item.command, "campaign_id", None)
             if name in numbers and name not in works:
                 item.answer = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
         return works
 
-    def _opened(self, connection: Connection, numbers: Sequence[int], now: int) -> dict[str, Work]:
+    def _opened(
+        self, connection: Connection, numbers: Sequence[int], now: int, caught_up: Collection[int]
+    ) -> dict[str, Work]:
         if not numbers:
             return {}
         locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
         accounts, births = _accounts(connection, numbers), _births(connection, numbers)
         works = {}
         for row in locked:
+            if row["campaign"] not in caught_up and is_far_behind(self._memory, dict(row)):
+                raise FarBehind(row["campaign"])
             known = current(connection, self._memory, dict(row))
+            self._unsaved[row["campaign"]] = max(self._unsaved[row["campaign"]], known.unsaved)
             works[known.campaign.id] = Work(
                 campaign=known.campaign,
                 state=known.state,
@@ -186,7 +249,7 @@ class Processor:
         for (item, _), answer in zip(decides, answers, strict=True):
             item.answer = answer
 
-    def _expire(self, connection: Connection, works: dict[str, Work], now: int) -> None:
+    def _expire(self, connection: Connection, works: dict[str, Work], now: int, caught_up: Collection[int]) -> None:
         """Holds past their time, of campaigns locked here or locked for it."""
         hold = tables.hold
         due = connection.execute(
@@ -196,7 +259,7 @@ class Processor:
             .limit(EXPIRE_ROWS_MAX)
         ).all()
         by_number = {work.campaign.number: work for work in works.values()}
-        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now)
+        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now, caught_up)
         works.update(more)
         by_number |= {work.campaign.number: work for work in more.values()}
         for number, work in by_number.items():
@@ -207,9 +270,11 @@ class Processor:
 
     def _write(self, connection: Connection, work: Work) -> None:
         number = work.campaign.number
+        self._reached("before-insert")
         for name in ("decision", "hold", "outcome", "grant", "change"):
             if work.rows[name]:
                 self._database.append(connection, tables.metadata.tables[name], work.rows[name])
+        self._reached("after-insert")
         hold = tables.hold
         if work.emptied_holds:
             connection.execute(
@@ -240,6 +305,7 @@ class Processor:
             .values(
                 status=work.status,
                 config_version=work.campaign.version,
+                model_version=work.model_version,
                 sequence=work.sequence,
                 round=int(work.state.round[0]),
                 books=work.state.books.astype("<f8").tobytes(),
@@ -282,6 +348,8 @@ class Processor:
                 with self._database.write() as connection:
                     self._save(connection, number)
             except Exception as error:  # noqa: BLE001 - a snapshot saves time only; the log is the truth
+                if self._database.is_file_error(error):
+                    self._fail(error)
                 log.warning("snapshot not written", error=type(error).__name__)
 
     def _save(self, connection: Connection, number: int) -> None:
@@ -313,6 +381,8 @@ class Processor:
 
     def save_all(self) -> None:
         """Snapshots of everything that has learnt since its last one: before the process stops."""
+        if self.failed:
+            return
         for number in list(self._unsaved):
             if self._unsaved[number]:
                 self._unsaved[number] = SNAPSHOT_OUTCOMES
@@ -335,6 +405,10 @@ def _administered(connection: Connection, work: Work, item: Item) -> Answer | Pr
         return administration.patch_campaign(connection, work, command)
     if isinstance(command, Adjust):
         return administration.adjust(connection, work, command)
+    if isinstance(command, ImportModel):
+        return models.import_model(connection, work, command)
+    if isinstance(command, EndStage):
+        return stages.end_stage(work, command)
     return None
 
 

@@ -3,6 +3,7 @@
 held ─ costs ─▶ charged ─ reward ─▶ settled          held ─ void ─▶ voided
 held ─ reward ─▶ rewarded ─ costs ─▶ settled          held, rewarded ─ expiry ─▶ expired
 charged ─ expiry ─▶ settled with the missing reward    expired, voided ─ costs after all ─▶ late
+                    ─ reward after all ─▶ late
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from service.engine.commands import Answer, Feedback
 from service.engine.work import MICROS_PER_SECOND, Work, ticket_of, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
+from service.store.digests import outcome_digest
 
 LATE = "late_not_learnt"
 ROUNDED = "rounded"
@@ -97,7 +99,7 @@ def _settle(work: Work, request: Feedback, standing: Standing | None) -> Answer 
     repeated = _repeated(standing, report)
     if repeated is not None:
         return repeated
-    if standing.status in ("expired", "voided", "late"):
+    if standing.status in ("expired", "voided", "late", "settled"):  # settled, and yet not repeated: by its expiry
         return _late(work, standing, report)
     return _reported(work, standing, report)
 
@@ -148,11 +150,15 @@ def _repeated(standing: Standing, report: Report) -> Answer | Problem | None:
 
 
 def _replay(standing: Standing, report: Report) -> Answer:
-    """The answer that was given when the last of these halves came."""
-    for outcome in reversed(standing.outcomes):
-        new_reward = report.reward is not None and outcome["reward"] is not None
-        new_costs = report.costs is not None and outcome["costs"] is not None
-        if outcome["kind"] in ("reported", "late") and (new_reward or new_costs):
+    """The answer that just these halves were given; where they came otherwise, that of the last of them."""
+    asked = (report.reward is not None, report.costs is not None)
+    reports = [outcome for outcome in standing.outcomes if outcome["kind"] in ("reported", "late")]
+    halves = [(outcome["reward"] is not None, outcome["costs"] is not None) for outcome in reports]
+    for outcome, came in zip(reports, halves, strict=True):
+        if came == asked:
+            return Answer(_stored_body(standing, outcome), replayed=True)
+    for outcome, came in zip(reversed(reports), reversed(halves), strict=True):
+        if (asked[0] and came[0]) or (asked[1] and came[1]):
             return Answer(_stored_body(standing, outcome), replayed=True)
     return Answer(_stored_body(standing, standing.outcomes[-1]), replayed=True)
 
@@ -241,9 +247,9 @@ def _is_sound(work: Work, state: State, ticket: Ticket) -> bool:
 
 
 def _late(work: Work, standing: Standing, report: Report) -> Answer:
-    """Costs after expiry or void: booked in full, prices move, nothing is learnt."""
+    """A half after expiry or void: costs are booked in full and prices move, but nothing is learnt."""
     spent = None
-    if report.costs is not None:
+    if report.costs is not None and standing.costs is None:
         booked = standing.booked or [0] * len(report.costs)
         spent = [cost - before for cost, before in zip(report.costs, booked, strict=True)]
         work.ledger.correct(spent)
@@ -339,6 +345,7 @@ def _logged(
         at=work.now,
     )
     outcome = work.rows["outcome"][-1]
+    outcome["digest"] = outcome_digest(outcome)
     standing.apply(outcome)
     return Answer(_stored_body(standing, outcome))
 

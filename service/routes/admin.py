@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from service.answers import json_answer
-from service.engine.commands import Adjust, CreateKey, RevokeKey
+from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
 from service.ids import is_id
 from service.limits import PAGE_DEFAULT, TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
-from service.openapi import answers, streams, takes
+from service.openapi import answers, gives_octets, streams, takes, takes_octets
 from service.problems import NotFound
 from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
 from service.routes.campaigns import PageCursor, PageLimit
@@ -32,6 +32,7 @@ from service.schemas.admin import (
     KeyRequest,
     KeyRevoked,
     LedgerPage,
+    ModelChanged,
     Timeline,
     Verification,
 )
@@ -142,6 +143,44 @@ async def _pages(
     while after is not None:
         page, after = await read(request, reads.export_page, start, form, after)
         yield page
+
+
+_MODEL_HEADERS = {
+    "Content-Disposition": "a name for the file",
+    "ETag": "the model's own checksum",
+    "Model-Version": "1 for what the campaign learnt from its start; one more with every import",
+    "Policy-Version": "outcomes the model has learnt",
+}
+
+
+@router.get(
+    "/campaigns/{campaign_id}/model",
+    response_class=Response,
+    responses=gives_octets(_MODEL_HEADERS, 401, 403, 404, 503),
+)
+async def export_model(request: Request, campaign_id: ReadableCampaign) -> Response:
+    """Give what the campaign has learnt, as bytes with a checksum: the oracle and its residuals, not its books."""
+    found = await read(request, reads.model, campaign_id)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{campaign_id}.model"',
+        "ETag": f'"{found.checksum}"',
+        "Model-Version": str(found.model_version),
+        "Policy-Version": str(found.policy_version),
+    }
+    return Response(found.data, headers=headers, media_type="application/octet-stream")
+
+
+@router.put(
+    "/campaigns/{campaign_id}/model",
+    responses=answers(ModelChanged, 400, 401, 403, 404, 409, 413, 422, 503),
+    openapi_extra=takes_octets(),
+)
+async def import_model(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
+    """Go on from a model of the same shape, this campaign's own or another's; round, prices and accounts stay."""
+    data = await request.body()
+    # Large models take a while to read: not in the engine, where everybody would wait.
+    model, shape = await read(request, reads.fitting_model, campaign_id, data)
+    return await submitted(request, ImportModel(campaign_id, model, shape, data, principal.key_id))
 
 
 @router.post(

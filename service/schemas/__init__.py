@@ -16,6 +16,7 @@ from service.schemas.admin import (
     KeyRevoked,
     LedgerPage,
     Liveness,
+    ModelChanged,
     Readiness,
     Timeline,
     Verification,
@@ -33,6 +34,8 @@ from service.schemas.deciding import (
     FeedbackResults,
 )
 from service.schemas.problem import ProblemDocument
+
+__all__ = ["ANSWERS", "REQUESTS"]
 
 REQUESTS: tuple[type[Body], ...] = (
     AdjustRequest,
@@ -64,6 +67,7 @@ ANSWERS: tuple[type[Answered], ...] = (
     KeyRevoked,
     LedgerPage,
     Liveness,
+    ModelChanged,
     ProblemDocument,
     Readiness,
     Timeline,

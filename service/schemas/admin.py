@@ -88,12 +88,27 @@ class Adjusted(Answered):
     free: float
 
 
+class ModelChanged(Answered):
+    """The model a campaign goes on from."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            {"campaign_id": "summer-sale", "model_version": 2, "policy_version": 15890, "bytes": 3420}
+        )
+    )
+
+    campaign_id: str
+    model_version: int = Field(description="1 for what the campaign learnt from its start; one more with every import")
+    policy_version: int = Field(description="outcomes the model has learnt")
+    bytes: int
+
+
 class Movement(Answered):
     """One event of the log, and by how much it moved each part of the accounts."""
 
     sequence: int
     at: str
-    kind: str = Field(description="hold, reported, void, expired, late, budget or adjust")
+    kind: str = Field(description="hold, reported, void, expired, late, budget, adjust, or opening: what was pruned")
     decision_id: str | None
     reason: str | None
     granted: Amounts

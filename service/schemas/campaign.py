@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cbwk_core.features import BUCKETS_MAX, DIMENSION_MAX, ContextEncoder
 from service.engine.campaign import Campaign, encoder_of
-from service.engine.deciding import uuid7
+from service.ids import uuid7
 from service.limits import (
     ARMS_MAX,
     FEATURES_MAX,
@@ -89,9 +90,7 @@ class _Feature(_Sparse):
         try:
             encoder_of({"features": [declared]})
         except ValueError as error:
-            raise ValueError(
-                _without_values(str(error)).replace(f"feature {declared['name']!r}", "a feature")
-            ) from None
+            raise ValueError(without_values(str(error)).replace(f"feature {declared['name']!r}", "a feature")) from None
         return self
 
 
@@ -187,11 +186,21 @@ class Policy(Body):
     oracle: Oracle = Oracle()
     gamma: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     z: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
-    two_stage: Literal["auto", "off", False] = "auto"
+    two_stage: Literal["auto", "off", "measured", "paper", True, False] = Field(
+        default="auto", description="auto is decided when the campaign is made, and shown as what it came to"
+    )
 
 
 Seconds = Annotated[int, Field(ge=1, le=TTL_SECONDS_MAX)]
-LateSeconds = Annotated[int, Field(ge=0, le=LATE_WINDOW_SECONDS_MAX)]
+LateSeconds = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=LATE_WINDOW_SECONDS_MAX,
+        description="how long a decision that expired or was voided is kept at least, for costs that come after all: "
+        "it is not pruned before; as long as it is there, costs are booked however late they come",
+    ),
+]
 MissingCost = Literal["hold", "none"]
 
 
@@ -271,7 +280,11 @@ def check_config(config: Mapping[str, Any]) -> None:
             f"or features are too many: the newton oracle keeps arms·(features + 1)² numbers, "
             f"at most {PARAMETERS_MAX}; the gradient oracle keeps fewer",
         )
-    _core("policy", lambda: campaign.policy)
+    if config["horizon"] is None and config["policy"]["two_stage"] not in ("auto", "off", False):
+        raise Misfit("policy.two_stage", "needs a horizon")
+    one_stage = {**known, "policy": {**config["policy"], "two_stage": "off"}}
+    _core("policy", lambda: replace(campaign, config=one_stage).policy)
+    _core("policy.two_stage", lambda: campaign.policy)
 
 
 def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:
@@ -292,13 +305,13 @@ def _core(field: str, make: Callable[[], object]) -> None:
     try:
         make()
     except ValueError as error:
-        raise Misfit(field, f"cannot be used: {_without_values(str(error))}") from None
+        raise Misfit(field, f"cannot be used: {without_values(str(error))}") from None
 
 
-def _without_values(message: str) -> str:
+def without_values(message: str) -> str:
     """A complaint of the library, up to the value it found.
 
-    >>> _without_values("preset must be one of ['paper'], got 'x'")
+    >>> without_values("preset must be one of ['paper'], got 'x'")
     "preset must be one of ['paper']"
     """
     return message.partition(", got ")[0]

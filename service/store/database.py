@@ -66,6 +66,15 @@ _STATES = (
     .order_by(tables.campaign_state.c.campaign)
 )
 _STATES_LOCKED = _STATES.with_for_update()
+# Sessions in the middle of a COPY or of a pipeline whose client says nothing: they are not idle in their transaction,
+# no timeout ends them, and their locks stay.
+_END_FROZEN = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND usename = current_user"
+    " AND application_name = current_setting('application_name') AND state = 'active' AND wait_event = 'ClientRead'"
+    " AND current_setting('idle_in_transaction_session_timeout') <> '0'"
+    " AND state_change < statement_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval"
+)
 _NOW_MICROS = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 
 
@@ -239,7 +248,8 @@ class Database:
         """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
 
         A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
-        campaigns it holds and no others; the wait is then once more the timeout for each of those. What other
+        campaigns it holds and no others; the wait is then once more the timeout for each of those. Who keeps it in the
+        middle of a statement for longer than a transaction may be idle is frozen, and its session is ended. What other
         transactions committed is read after this, in later statements: a statement that waits for a lock sees the rest
         of the database as it was before.
         """
@@ -425,6 +435,7 @@ def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> Sequence[Ro
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
         _driver_sql(connection, "ROLLBACK TO SAVEPOINT locking")
+        connection.execute(_END_FROZEN)
         return None
 
 

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 import service
@@ -39,14 +34,25 @@ def migrate(url: str) -> Migration:
     ):
         database.take_turn(connection)
         before = _revision(connection)
-        config = _config()
-        config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, "head")
-        except (CommandError, DBAPIError) as error:
-            reason = error.orig if isinstance(error, DBAPIError) else error
-            raise DatabaseNotMigrated(f"cannot migrate {database.url}: {reason}") from error
+        if before != newest_revision():
+            _upgrade(database, connection)
         return Migration(before, newest_revision())
+
+
+def _upgrade(database: Database, connection: Connection) -> None:
+    # Importing Alembic is a good part of a start: only who has something to migrate waits for it.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_folder()).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except (CommandError, DBAPIError) as error:
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        raise DatabaseNotMigrated(f"cannot migrate {database.url}: {reason}") from error
 
 
 def require_migrated(database: Database) -> None:
@@ -60,20 +66,17 @@ def require_migrated(database: Database) -> None:
 
 @cache
 def newest_revision() -> str:
-    """The revision that this version of the program needs."""
-    newest = ScriptDirectory.from_config(_config()).get_current_head()
-    assert newest is not None, "there is at least one revision"
-    return newest
+    """The revision that this version of the program needs: each is called after the date in the name of its file."""
+    newest = max(path.name for path in (_folder() / "versions").glob("*.py"))
+    year, month, day, clock = newest.partition("_")[0].split("-")
+    return f"{year}{month}{day}_{clock}"
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_folder()).replace("%", "%%"))
-    return config
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found
 
 
 def _folder() -> Path:

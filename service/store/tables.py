@@ -80,6 +80,7 @@ campaign_state = Table(
     Column("round", BigInteger, nullable=False),
     Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.layout
     Column("last_event_at", BigInteger, nullable=False),
+    Column("pruned_through", BigInteger, nullable=False),  # the log up to here may have gaps: see `opening`
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("status IN ('active', 'paused', 'archived')", name="status"),
     CheckConstraint("sequence >= 0 AND round >= 0", name="counts"),
@@ -105,6 +106,7 @@ decision = _of_campaign(
     Column("config_version", Integer, nullable=False),
     Column("policy_version", BigInteger, nullable=False),
     Column("round", BigInteger, nullable=False),
+    Column("place", SmallInteger, nullable=False),  # in the call of the policy; 0 begins one, from a state of its own
     Column("arm", Integer, nullable=False),  # index in the configuration or in `actions`; -1 is the null arm
     Column("arm_id", Text, nullable=True),
     Column("reason", Text, nullable=False),
@@ -149,6 +151,7 @@ outcome = _of_campaign(
     Column("policy_version", BigInteger, nullable=False),
     Column("warnings", Text, nullable=True),
     Column("at", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # of the other columns: see store.digests
     Index("ix_outcome_campaign_decision", "campaign", "decision"),
     CheckConstraint("kind IN ('reported', 'void', 'expired', 'late')", name="kind"),
     key="sequence",
@@ -185,6 +188,26 @@ snapshot = _of_campaign(
     Column("data", LargeBinary, nullable=False),
     Column("at", BigInteger, nullable=False),
     key="sequence",
+)
+
+# What pruning has taken out of a campaign's log: its sums, and the policy's state where the log is whole again.
+opening = Table(
+    "opening",
+    metadata,
+    Column("campaign", Integer, primary_key=True, autoincrement=False),
+    Column("through", BigInteger, nullable=False),  # nothing after this number was taken out
+    Column("config_version", Integer, nullable=False),
+    Column("model_version", Integer, nullable=False),
+    Column("state", LargeBinary, nullable=False),  # of the policy after `through`, as in `snapshot`
+    Column("row_count", BigInteger, nullable=False),  # rows taken out of `decision` and `outcome`
+    Column("number_sum", BigInteger, nullable=False),  # of their sequence numbers
+    Column("last_number", BigInteger, nullable=False),  # the highest of them
+    Column("last_at", BigInteger, nullable=False),
+    Column("decisions", BigInteger, nullable=False),
+    Column("spent", Text, nullable=False),  # by how much they moved `spent`
+    Column("arms", Text, nullable=False),  # what they say of each arm: see store.pruning
+    ForeignKeyConstraint(["campaign"], ["campaign.number"]),
+    CheckConstraint("last_number <= through AND decisions <= row_count", name="counts"),
 )
 
 api_key = Table(

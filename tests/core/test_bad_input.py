@@ -103,6 +103,8 @@ HOLDS = NOT_NUMBERS | NOT_FINITE | {"one row more", "one column more", "one colu
 HOLDS |= {"a single number", "less than nothing", "too much"}
 FOREIGN = {"nothing", "text", "a mapping", "an object", "a number", "an array", "a tuple", "of another policy"}
 
+NOT_BYTES = {"nothing", "text", "a mapping", "an object", "a number", "an array", "a tuple"}
+
 OUTCOME = {"rewards": NUMBERS | ROWS, "costs": NUMBERS | TABLE}
 TICKET = {"tickets": FOREIGN | {"a whole choice", "of another dimension"}}
 METHODS = {
@@ -127,7 +129,9 @@ METHODS = {
     "refresh": {"state": FOREIGN},
     "adopt": {"older": FOREIGN - {"of another policy"}, "state": FOREIGN},
     "encode": {"state": FOREIGN},
-    "decode": {"data": {"nothing", "text", "a mapping", "an object", "a number", "an array", "a tuple"}},
+    "decode": {"data": NOT_BYTES},
+    "encode_model": {"state": FOREIGN},
+    "decode_model": {"data": NOT_BYTES},
 }
 EVERY_HARM = [(name, word, harm) for name, words in METHODS.items() for word in words for harm in sorted(words[word])]
 
@@ -137,8 +141,8 @@ def make(**other):
     return SquareCBwK(**{**base, **other})
 
 
-def good_arguments(policy, rows):
-    """What every method of the policy would accept."""
+def good_arguments(policy, rows, method=""):
+    """What every method of the policy would accept; bytes differ from method to method."""
     rng = np.random.default_rng(rows)
     shape = (rows, ARMS, DIMENSION) if policy.model == "shared" else (rows, DIMENSION)
     features, uniforms = rng.random(shape), rng.random(rows)
@@ -159,7 +163,7 @@ def good_arguments(policy, rows):
         "learn": np.full(rows, True),
         "arm": np.arange(rows) % ARMS,
         "older": policy,
-        "data": policy.encode(state),
+        "data": policy.encode_model(state) if method == "decode_model" else policy.encode(state),
     }
 
 
@@ -206,7 +210,7 @@ def assert_unchanged(value, kept):
 def test_a_method_refuses_a_bad_argument_by_name_and_leaves_the_state_alone(harmed, rows, model, preset):
     method, name, harm = harmed
     policy = make(model=model, preset=preset)
-    arguments = {word: value for word, value in good_arguments(policy, rows).items() if word in METHODS[method]}
+    arguments = {word: value for word, value in good_arguments(policy, rows, method).items() if word in METHODS[method]}
     kept = copy.deepcopy(arguments)
     replaced = foreign(harm, name, rows)
     if replaced is None:
@@ -224,7 +228,8 @@ def test_a_method_refuses_a_bad_argument_by_name_and_leaves_the_state_alone(harm
 def test_the_arguments_are_good_before_they_are_harmed(method, model, preset):
     policy = make(model=model, preset=preset)
     for rows in (1, 2):
-        arguments = {word: value for word, value in good_arguments(policy, rows).items() if word in METHODS[method]}
+        good = good_arguments(policy, rows, method)
+        arguments = {word: good[word] for word in METHODS[method]}
         if method == "refresh":
             with pytest.raises(ValueError, match="stage one is not over"):
                 policy.refresh(**arguments)
@@ -237,7 +242,7 @@ def test_an_argument_left_out_is_a_type_error(method):
     policy = make()
     function = getattr(policy, method)
     needed = {p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty}
-    arguments = good_arguments(policy, 1)
+    arguments = good_arguments(policy, 1, method)
     for name in needed:
         with pytest.raises(TypeError, match=name):
             function(**{word: arguments[word] for word in needed - {name}})

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cbwk_core import NULL_ARM, SquareCBwK, two_stage
+from cbwk_core import NULL_ARM, SquareCBwK, Ticket, two_stage
 from cbwk_core.problem import Problem
 from cbwk_core.simulation import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.two_stage_study import Setting, budget_of, first_stage, smallest_informative_horizon
@@ -111,6 +111,53 @@ def test_stage_one_of_the_authors_draws_arms_uniformly_and_then_only_looks():
         state = policy.commit(state, choice.ticket)
         state = policy.settle(state, choice.ticket, np.zeros(1), np.zeros((1, 2)))
     assert policy.refresh_due(state)
+
+
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+def test_a_caller_who_logs_stage_one_finds_the_same_radius_as_a_state_that_collects_it(model):
+    sizes = {"arms": 2, "dimension": 2, "resources": 1, "horizon": 300, "budget": 150, "max_cost": 2.0, "model": model}
+    collecting = SquareCBwK(**sizes, preset="paper", two_stage=True, stage_one="uniform")
+    logging = SquareCBwK(**sizes, preset="paper", two_stage=True, stage_one="logged")
+    rng, states, log, contexts = np.random.default_rng(2), [collecting.init(), logging.init()], [], []
+    t0 = two_stage.length(logging)
+    for t in range(3 * t0):
+        x, uniform = rng.random((1, 2) if model == "per_arm" else (1, 2, 2)), rng.random(1)
+        choices = [
+            policy.decide(state, x, uniform) for policy, state in zip((collecting, logging), states, strict=True)
+        ]
+        assert choices[0].arm == choices[1].arm
+        states = [
+            policy.commit(state, choice.ticket)
+            for policy, state, choice in zip((collecting, logging), states, choices, strict=True)
+        ]
+        if t >= 2 * t0:
+            contexts.append(x.reshape(-1, 2))
+            continue
+        np.testing.assert_allclose(choices[0].probabilities, [[0.5, 0.5, 0.0]])
+        weight, reward, cost = float(t % 7 > 0), rng.random(1), 2.0 * rng.random((1, 1))
+        log.append((choices[1].ticket, reward[0], cost[0], weight))
+        states = [
+            policy.settle(state, choice.ticket, reward, cost, learn=bool(weight))
+            for policy, state, choice in zip((collecting, logging), states, choices, strict=True)
+        ]
+    assert collecting.refresh_due(states[0])
+    assert not logging.refresh_due(states[1])
+    assert states[1].stage.arms.size == states[1].stage.contexts.size == 0
+    tickets, rewards, costs, weights = zip(*log, strict=True)
+    together = Ticket(*(np.concatenate(parts) for parts in list(zip(*tickets, strict=True))[:3]))
+    stage = two_stage.gathered(
+        logging, together, np.array(rewards), np.array(costs), np.array(weights), np.array(contexts)
+    )
+    found = two_stage.estimate(logging, stage, "measured")
+    second = two_stage.second_stage(logging, states[1], found.radius)
+    expected = collecting.refresh(states[0])
+    assert second.stage.radius == expected.stage.radius < 300 / 75
+    np.testing.assert_array_equal(second.books, expected.books)
+
+
+def test_an_unknown_way_to_run_stage_one_is_refused():
+    with pytest.raises(ValueError, match="stage_one must be one of"):
+        SquareCBwK(**SIZES, horizon=1_000, budget=900, stage_one="twice")
 
 
 @pytest.mark.parametrize(("mode", "preset"), [("paper", "paper"), ("measured", "authors"), (True, "paper")])

@@ -17,7 +17,7 @@ from service.settings import environment_variable
 from tests.service.http_client import ADMIN_KEY
 
 CBWK = Path(sysconfig.get_path("scripts")) / "cbwk"
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(admin_key: str = ADMIN_KEY, **settings: str | int) -> Iterator[RunningServer]:
+def running_server(
+    admin_key: str = ADMIN_KEY, *, port: int | None = None, **settings: str | int
+) -> Iterator[RunningServer]:
     """Start `cbwk serve` in a folder of its own, wait until it answers, and kill it afterwards if the test did not.
 
-    `settings` are those of `service.settings`, by their names there.
+    `settings` are those of `service.settings`, by their names there. A server that follows another takes its `port`.
     """
-    port = free_port()
+    port = port or free_port()
     command = [str(CBWK), "serve", "--port", str(port)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
     environment |= {environment_variable(name): str(value) for name, value in settings.items()}

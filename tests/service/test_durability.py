@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import time
@@ -24,7 +25,7 @@ from tests.service.http_calls import (
 )
 from tests.service.server_process import CBWK, free_port, running_server
 
-KILLS = {"sqlite": 5, "postgresql": 3}
+KILLS = int(os.environ.get("CBWK_TEST_REPETITIONS", "3"))
 WORKERS = 8
 LOAD_SECONDS = 0.4
 STOP_SECONDS_MAX = 5.0
@@ -90,9 +91,9 @@ async def send_again(server, path, pages):
     return answers
 
 
-def test_kill_9_loses_nothing_that_was_answered_and_counts_nothing_twice(migrated_url, dialect):
+def test_kill_9_loses_nothing_that_was_answered_and_counts_nothing_twice(migrated_url):
     diary = Diary()
-    for kill in range(KILLS[dialect]):
+    for kill in range(KILLS):
         with running_server(database_url=migrated_url) as server:
             if kill == 0:
                 with calls(server) as client:
@@ -103,7 +104,7 @@ def test_kill_9_loses_nothing_that_was_answered_and_counts_nothing_twice(migrate
         answers = asyncio.run(send_again(server, "/decide", diary.decides))
         asyncio.run(send_again(server, "/feedback", diary.reports))
         answered = [answer for _, answer in diary.decides + diary.reports if answer is not None]
-        assert len(answered) > 20 * KILLS[dialect]
+        assert len(answered) > 20 * KILLS
         assert client.get("/campaigns/c").json()["round"] == len(diary.decides)
         made = sum(answer["arm"] is not None for answer in answers)
         found = account(client)
@@ -139,26 +140,6 @@ def test_sigterm_answers_what_is_queued_and_ends_in_good_order_and_a_start_finds
         again = [client.post("/decide", json=decide_body(f"d{i}")).content for i in range(QUEUED)]
         assert again == [reply.body for reply in replies]
         assert failed_checks(client) == []
-
-
-def test_after_a_stop_and_a_start_accounts_round_and_prices_are_as_before(migrated_url):
-    seen = []
-    for life in range(2):
-        with running_server(database_url=migrated_url, request_deadline_ms=20_000) as server, calls(server) as client:
-            if life == 0:
-                create(client, campaign(budget=20, horizon=200))
-                for i in range(60):
-                    body = decide_body(f"d{i}", context=[i % 5 / 5, 0.5])
-                    if client.post("/decide", json=body).json()["arm"] is not None and i % 4:
-                        report = {"campaign_id": "c", "decision_id": f"d{i}", "reward": i % 2, "costs": {"usd": 0.5}}
-                        assert client.post("/feedback", json=report).json()["learned"]
-            seen.append(client.get("/campaigns/c").json())
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(STOP_SECONDS_MAX) == 0
-    assert seen[0] == seen[1]
-    assert seen[0]["round"] == 60
-    assert seen[0]["prices"]["usd"] > 0
-    assert 0 < seen[0]["accounts"][0]["held"] < seen[0]["accounts"][0]["spent"] + seen[0]["accounts"][0]["held"] <= 20
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)

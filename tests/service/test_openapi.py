@@ -23,7 +23,11 @@ OPERATIONS = {
     ("patch", CAMPAIGN),
     *(("post", f"{CAMPAIGN}/{action}") for action in ("pause", "resume", "archive")),
     ("get", "/admin/budgets"),
-    *(("get", f"{ADMIN}/{name}") for name in ("budget", "ledger", "verify", "timeline", "arms", "decisions", "export")),
+    *(
+        ("get", f"{ADMIN}/{name}")
+        for name in ("budget", "ledger", "verify", "timeline", "arms", "decisions", "export", "model")
+    ),
+    ("put", f"{ADMIN}/model"),
     ("get", f"{ADMIN}/decisions/{{decision_id}}"),
     ("post", f"{ADMIN}/adjust"),
     ("post", "/admin/keys"),
@@ -131,6 +135,31 @@ def test_problems_are_documented_as_problem_json_where_they_can_happen():
             answer = operation["responses"][str(status)]
             assert list(answer["content"]) == ["application/problem+json"], (method, path)
             assert answer["content"]["application/problem+json"]["example"]["status"] == status
+
+
+def test_links_lead_from_an_answer_to_operations_that_take_what_it_has():
+    by_name = {operation["operationId"]: operation for operation in operations().values()}
+    linked = set()
+    for name, operation in by_name.items():
+        for status, answer in operation["responses"].items():
+            for link in answer.get("links", {}).values():
+                following = by_name[link["operationId"]]
+                schema = answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                given = link.get("parameters", {}) | link.get("requestBody", {})
+                fields = {expression.rpartition("/")[2] for expression in given.values()}
+                assert fields <= set(DOCUMENT["components"]["schemas"][schema]["properties"])
+                taken = {parameter["name"] for parameter in following.get("parameters", [])}
+                assert set(link.get("parameters", {})) <= taken
+                assert status in ("200", "201")
+                linked.add((name, link["operationId"]))
+    assert {
+        ("create_campaign", "show_campaign"),
+        ("create_campaign", "change_campaign"),
+        ("create_campaign", "decide"),
+        ("decide", "feedback"),
+        ("decide", "show_decision"),
+        ("create_key", "revoke_key"),
+    } <= linked
 
 
 def test_no_answer_is_fastapis_own():

@@ -142,6 +142,20 @@ BAD_CONFIGS = [
 ]
 
 
+@pytest.mark.parametrize("two_stage", [True, "measured", "paper", "off", False, "auto"])
+def test_two_stages_are_taken_with_a_preset_that_has_them_and_a_horizon(two_stage):
+    body = changed(CONFIG_EXAMPLE, "policy", {"preset": "paper", "two_stage": two_stage})
+    body = changed(changed(body, "horizon", 20_000), "resources.0.budget", 9_000)
+    assert accepted(CampaignConfig, body).plain()["policy"]["two_stage"] == two_stage
+    ends = changed(changed(body, "horizon", GONE), "ends_at", "2099-01-01T00:00:00Z")
+    if two_stage in (False, "off", "auto"):
+        accepted(CampaignConfig, ends)
+    else:
+        assert refused(CampaignConfig, ends)["errors"] == [{"field": "policy.two_stage", "message": "needs a horizon"}]
+        poor = refused(CampaignConfig, changed(body, "resources.0.budget", 1))
+        assert [error["field"] for error in poor["errors"]] == ["policy.two_stage"]
+
+
 @pytest.mark.parametrize(("path", "value", "field"), BAD_CONFIGS)
 def test_a_bad_configuration_is_422_and_names_the_field_and_not_the_value(path, value, field):
     problem = refused(CampaignConfig, changed(CONFIG_EXAMPLE, path, value))

@@ -5,12 +5,14 @@ from service.store.reads.campaigns import budget, budgets, campaign, campaigns
 from service.store.reads.export import FORMATS, export_page, export_start
 from service.store.reads.gauges import Gauges, gauges, ping
 from service.store.reads.log import decision, decisions, ledger
+from service.store.reads.models import ExportedModel, fitting_model, model
 from service.store.reads.shared import Seen
 from service.store.reads.statistics import arms, timeline
 from service.store.reads.verification import verify
 
 __all__ = [
     "FORMATS",
+    "ExportedModel",
     "Gauges",
     "Seen",
     "arms",
@@ -23,9 +25,11 @@ __all__ = [
     "decisions",
     "export_page",
     "export_start",
+    "fitting_model",
     "gauges",
     "keys",
     "ledger",
+    "model",
     "ping",
     "timeline",
     "verify",

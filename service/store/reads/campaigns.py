@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, Select, select
 
+from cbwk_core.state import COUNTERS
 from service.engine.campaign import Campaign
 from service.engine.memory import load_campaign
 from service.money import amount
@@ -70,25 +72,16 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
     ).scalar()
     return {
         **_summary({**one.state, "id": one.campaign.id}),
-        "policy_version": _learnt(connection, one),
+        "policy_version": _learnt(one),
         "config": one.campaign.config,
         "accounts": _accounts(connection, [one])[one.campaign.number],
         "prices": prices(one.campaign, last),
     }
 
 
-def _learnt(connection: Connection, one: Seen) -> int:
-    """Outcomes learnt: what the last row that knows it says."""
-    newest = 0
-    for table in (tables.decision, tables.outcome):
-        found = connection.execute(
-            select(table.c.policy_version)
-            .where(table.c.campaign == one.campaign.number, table.c.sequence <= one.sequence)
-            .order_by(table.c.sequence.desc())
-            .limit(1)
-        ).scalar()
-        newest = max(newest, found or 0)
-    return newest
+def _learnt(one: Seen) -> int:
+    """Outcomes learnt, by the policy's books."""
+    return int(np.frombuffer(one.state["books"], dtype="<f8")[COUNTERS.index("learnt")])
 
 
 def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:

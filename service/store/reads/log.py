@@ -16,6 +16,7 @@ from service.engine.settling import Standing
 from service.ids import is_id
 from service.problems import NotFound
 from service.store import tables
+from service.store.openings import opening_of
 from service.store.reads.shared import Row, Seen, by_resource, number_cursor, page, seen, vector
 from service.times import moment_text
 
@@ -28,6 +29,7 @@ def ledger(connection: Connection, campaign_id: str, *, limit: int, cursor: str 
         *_holds(connection, one, below, limit),
         *_outcomes(connection, one, below, limit),
         *_grants(connection, one, below, limit),
+        *_pruned(connection, one, below),
     ]
     moved.sort(key=lambda item: item["sequence"], reverse=True)
     return page(moved, limit, lambda item: item["sequence"])
@@ -102,6 +104,16 @@ def _grants(connection: Connection, one: Seen, below: int, limit: int) -> list[d
             _movement(row.sequence, row.at, row.kind, reason=row.reason, **{part: by_resource(one.campaign, amounts)})
         )
     return moved
+
+
+def _pruned(connection: Connection, one: Seen, below: int) -> list[dict[str, Any]]:
+    """What is left of pruned decisions, in the place of the last of their rows."""
+    opening = opening_of(connection, one.campaign.number)
+    if opening is None or not opening.decisions or opening.last_number >= below:
+        return []
+    reason = f"{opening.decisions} decisions pruned"
+    spent = by_resource(one.campaign, opening.spent)
+    return [_movement(opening.last_number, opening.last_at, "opening", reason=reason, spent=spent)]
 
 
 def decisions(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:

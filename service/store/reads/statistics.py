@@ -1,13 +1,18 @@
-"""Figures over the log of a campaign: arms and the timeline, computed by the database."""
+"""Figures over the log of a campaign: arms and the timeline, computed by the database.
+
+What was pruned counts with the sums that were left of it: in the timeline it is one point, with all before it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from service.engine.campaign import Campaign
 from service.store import tables
+from service.store.openings import Opening, opening_of
 from service.store.reads.shared import Row, Seen, by_resource, element, prices, real_element, seen
 from service.times import moment_text
 
@@ -15,8 +20,9 @@ from service.times import moment_text
 def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Share, mean reward, mean cost and last play of every arm; the null arm is there once it was chosen."""
     one = seen(connection, campaign_id)
-    played = _plays(connection, one)
-    results = _results(connection, one)
+    opening = opening_of(connection, one.campaign.number)
+    played = _with_pruned_plays(_plays(connection, one), opening)
+    results = _with_pruned_results(_results(connection, one), opening)
     total = sum(row["decisions"] for row in played.values())
     retired = {one.campaign.arms[index] for index in one.campaign.retired}
     ids = [*one.campaign.arms, *(arm for arm in played if arm not in one.campaign.arm_index)]
@@ -74,6 +80,28 @@ def _results(connection: Connection, one: Seen) -> dict[str | None, Row]:
     return {row["arm_id"]: row for row in rows}
 
 
+def _with_pruned_plays(played: dict[str | None, Row], opening: Opening | None) -> dict[str | None, Row]:
+    merged = dict(played)
+    for arm, sums in (opening.arms if opening else {}).items():
+        left = merged.get(arm, {"decisions": 0, "last": 0})
+        merged[arm] = {"decisions": left["decisions"] + sums.decisions, "last": max(left["last"], sums.last)}
+    return merged
+
+
+def _with_pruned_results(results: dict[str | None, Row], opening: Opening | None) -> dict[str | None, Row]:
+    merged = dict(results)
+    for arm, sums in (opening.arms if opening else {}).items():
+        left = merged.get(arm, {})
+        spent = {f"spent_{index}": int(left.get(f"spent_{index}") or 0) + one for index, one in enumerate(sums.spent)}
+        merged[arm] = {
+            "rewards": left.get("rewards", 0) + sums.rewards,
+            "reward": (left.get("reward") or 0.0) + sums.reward,
+            "priced": left.get("priced", 0) + sums.priced,
+            **spent,
+        }
+    return merged
+
+
 def _means(campaign: Campaign, row: Row | None) -> dict[str, Any]:
     if row is None:
         return {"rewards": 0, "mean_reward": None, "mean_cost": None}
@@ -96,34 +124,63 @@ def _unscaled(campaign: Campaign, learnt: float, count: int = 1) -> float:
     return float(count * low + learnt * (high - low))
 
 
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """The log in at most so many parts of equal length, but that of what was pruned has everything before it, too."""
+
+    one: Seen
+    points: int
+    opening: Opening | None
+
+    @property
+    def first(self) -> int:
+        """The part that all before it belongs to."""
+        return 0 if self.opening is None else self._part(self.opening.last_number)
+
+    def _part(self, sequence: int) -> int:
+        return sequence * self.points // (self.one.sequence + 1)
+
+    def of(self, sequence: int) -> int:
+        """In which part a number of the log lies."""
+        return max(self.first, self._part(sequence))
+
+    def column(self, sequence: ColumnElement[int]) -> ColumnElement[int]:
+        """The same, for the database to compute."""
+        part = sequence * self.points // (self.one.sequence + 1)
+        return case((part < self.first, self.first), else_=part).label("stretch")
+
+
 def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[str, Any]:
     """The log in at most so many stretches of equal length: counts of each, sums up to its end, prices at its end."""
     one = seen(connection, campaign_id)
-    decided = _decided_by_stretch(connection, one, points)
-    settled = _settled_by_stretch(connection, one, points)
-    granted = _granted_by_stretch(connection, one, points)
+    stretches = Stretches(one, points, opening_of(connection, one.campaign.number))
+    decided = _decided_by_stretch(connection, stretches)
+    settled = _settled_by_stretch(connection, stretches)
+    granted = _granted_by_stretch(connection, stretches)
+    pruned = _pruned_by_stretch(stretches)
     shown = _prices_at(connection, one, [row["last"] for row in decided.values()])
     size = len(one.campaign.resources)
     spent, given, reward, quoted = [0] * size, [0] * size, 0.0, dict[str, float]()
     items, round_number = [], 0
-    for stretch in sorted({*decided, *settled, *granted}):
-        decision, outcome, grant = (part.get(stretch) for part in (decided, settled, granted))
+    for stretch in sorted({*decided, *settled, *granted, *pruned}):
+        decision, outcome, grant, before = (part.get(stretch) for part in (decided, settled, granted, pruned))
         for index in range(size):
-            spent[index] += int(outcome[f"spent_{index}"] or 0) if outcome else 0
+            spent[index] += sum(int(part[f"spent_{index}"] or 0) for part in (outcome, before) if part)
             spent[index] += int(grant[f"adjust_{index}"]) if grant else 0
             given[index] += int(grant[f"budget_{index}"]) if grant else 0
-        if outcome and outcome["rewards"]:
-            reward += _unscaled(one.campaign, outcome["reward"], outcome["rewards"])
-        if decision:
-            quoted, round_number = shown[decision["last"]], decision["round"] + 1
-        parts = [part for part in (decision, outcome, grant) if part]
+        for part in (outcome, before):
+            if part and part["rewards"]:
+                reward += _unscaled(one.campaign, part["reward"], part["rewards"])
+        quoted = shown[decision["last"]] if decision else quoted
+        made = {name: sum(part[name] for part in (decision, before) if part) for name in ("decisions", "plays")}
+        round_number += made["decisions"]
+        parts = [part for part in (decision, outcome, grant, before) if part]
         items.append(
             {
                 "sequence": max(part["last"] for part in parts),
                 "at": moment_text(max(part["at"] for part in parts)),
                 "round": round_number,
-                "decisions": decision["decisions"] if decision else 0,
-                "plays": decision["plays"] if decision else 0,
+                **made,
                 "reward": reward,
                 "granted": by_resource(one.campaign, given),
                 "spent": by_resource(one.campaign, spent),
@@ -133,19 +190,29 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
     return {"campaign_id": campaign_id, "items": items, "next_cursor": None}
 
 
-def _stretch(column: ColumnElement[int], one: Seen, points: int) -> ColumnElement[int]:
-    return (column * points // (one.sequence + 1)).label("stretch")
+def _pruned_by_stretch(stretches: Stretches) -> dict[int, Row]:
+    opening = stretches.opening
+    if opening is None or not opening.decisions:
+        return {}
+    row = {
+        "last": opening.last_number,
+        "at": opening.last_at,
+        "decisions": opening.decisions,
+        "plays": opening.plays,
+        "rewards": sum(sums.rewards for sums in opening.arms.values()),
+        "reward": sum(sums.reward for sums in opening.arms.values()),
+    }
+    return {stretches.first: row | {f"spent_{index}": spent for index, spent in enumerate(opening.spent)}}
 
 
-def _decided_by_stretch(connection: Connection, one: Seen, points: int) -> dict[int, Row]:
-    decision = tables.decision
-    stretch = _stretch(decision.c.sequence, one, points)
+def _decided_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, Row]:
+    decision, one = tables.decision, stretches.one
+    stretch = stretches.column(decision.c.sequence)
     rows = connection.execute(
         select(
             stretch,
             func.max(decision.c.sequence).label("last"),
             func.max(decision.c.decided_at).label("at"),
-            func.max(decision.c.round).label("round"),
             func.count().label("decisions"),
             func.count(decision.c.arm_id).label("plays"),
         )
@@ -155,9 +222,9 @@ def _decided_by_stretch(connection: Connection, one: Seen, points: int) -> dict[
     return {row["stretch"]: row for row in rows}
 
 
-def _settled_by_stretch(connection: Connection, one: Seen, points: int) -> dict[int, Row]:
-    outcome = tables.outcome
-    stretch = _stretch(outcome.c.sequence, one, points)
+def _settled_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, Row]:
+    outcome, one = tables.outcome, stretches.one
+    stretch = stretches.column(outcome.c.sequence)
     rows = connection.execute(
         select(
             stretch,
@@ -176,20 +243,20 @@ def _settled_by_stretch(connection: Connection, one: Seen, points: int) -> dict[
     return {row["stretch"]: row for row in rows}
 
 
-def _granted_by_stretch(connection: Connection, one: Seen, points: int) -> dict[int, dict[str, int]]:
-    grant = tables.grant
+def _granted_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, dict[str, int]]:
+    grant, one = tables.grant, stretches.one
     rows = connection.execute(
         select(grant)
         .where(grant.c.campaign == one.campaign.number, grant.c.sequence <= one.sequence)
         .order_by(grant.c.sequence)
     )
     empty = {f"{kind}_{index}": 0 for kind in ("budget", "adjust") for index in range(len(one.campaign.resources))}
-    stretches: dict[int, dict[str, int]] = {}
+    found: dict[int, dict[str, int]] = {}
     for row in rows:
-        moved = stretches.setdefault(row.sequence * points // (one.sequence + 1), dict(empty))
+        moved = found.setdefault(stretches.of(row.sequence), dict(empty))
         moved[f"{row.kind}_{row.resource}"] += row.amount
         moved |= {"last": row.sequence, "at": row.at}
-    return stretches
+    return found
 
 
 def _prices_at(connection: Connection, one: Seen, sequences: list[int]) -> dict[int, dict[str, float]]:

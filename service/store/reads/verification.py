@@ -1,4 +1,7 @@
-"""Accounts computed anew from the log, and other things that must hold of it, in one snapshot."""
+"""Accounts computed anew from the log, and other things that must hold of it, in one snapshot.
+
+What was pruned counts with the sums that were left of it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,19 @@ from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from service.money import amount
 from service.store import tables
+from service.store.digests import outcome_digest
+from service.store.openings import Opening, opening_of
 from service.store.reads.shared import Row, Seen, element, seen
 
 LOG = (tables.decision, tables.outcome, tables.grant, tables.change)
+ROWS_AT_ONCE = 1_000
 
 
 def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Every check with what the log says and what was found. The connection must see one snapshot throughout."""
     one = seen(connection, campaign_id)
-    checks = [*_account_checks(connection, one), *_log_checks(connection, one)]
+    pruned = opening_of(connection, one.campaign.number) or Opening(0, spent=(0,) * len(one.campaign.resources))
+    checks = [*_account_checks(connection, one, pruned), *_log_checks(connection, one, pruned)]
     return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
 
 
@@ -24,7 +31,7 @@ def _check(name: str, expected: Any, found: Any) -> dict[str, Any]:
     return {"name": name, "ok": expected == found, "expected": expected, "found": found}
 
 
-def _account_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
+def _account_checks(connection: Connection, one: Seen, pruned: Opening) -> list[dict[str, Any]]:
     account = tables.account
     rows = (
         connection.execute(
@@ -35,15 +42,15 @@ def _account_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
     )
     checks = [_check("accounts", len(one.campaign.resources), len(rows))]
     for row in rows:
-        checks += _checks_of_account(connection, one, row)
+        checks += _checks_of_account(connection, one, row, pruned)
     return checks
 
 
-def _checks_of_account(connection: Connection, one: Seen, row: Row) -> list[dict[str, Any]]:
+def _checks_of_account(connection: Connection, one: Seen, row: Row, pruned: Opening) -> list[dict[str, Any]]:
     index = row["resource"]
     name = one.campaign.resources[index]
     granted = _grants(connection, one, index, "budget")
-    spent = _grants(connection, one, index, "adjust") + _spent(connection, one, index)
+    spent = _grants(connection, one, index, "adjust") + _spent(connection, one, index) + pruned.spent[index]
     held = _held(connection, one, index)
     logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
     checks = [_check(f"{part} of {name}", amount(logged[part]), amount(row[part])) for part in logged]
@@ -86,10 +93,10 @@ def _open(connection: Connection, one: Seen, index: int) -> int:
     return _sum(connection, element(connection, hold.c.amounts, index), hold.c.campaign == one.campaign.number)
 
 
-def _log_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
+def _log_checks(connection: Connection, one: Seen, pruned: Opening) -> list[dict[str, Any]]:
     number, last = one.campaign.number, one.sequence
     decision, outcome = tables.decision, tables.outcome
-    count = total = 0
+    count, total = pruned.row_count, pruned.number_sum
     for table in LOG:
         rows, numbers = connection.execute(
             select(func.count(), func.coalesce(func.sum(table.c.sequence), 0)).where(table.c.campaign == number)
@@ -108,6 +115,17 @@ def _log_checks(connection: Connection, one: Seen) -> list[dict[str, Any]]:
         _check("rows of the log", last, count),
         # With the right count, a number used twice would need another to be missing, and the sum would tell.
         _check("numbers of the log", last * (last + 1) // 2, total),
-        _check("rounds", one.state["round"], rounds),
+        _check("rounds", one.state["round"], pruned.decisions + rounds),
+        _check("pruned through", one.state["pruned_through"], pruned.through),
         _check("decisions released twice", 0, released_twice),
+        _check("damaged outcomes", 0, _damaged(connection, number)),
     ]
+
+
+def _damaged(connection: Connection, number: int) -> int:
+    """Outcomes that are not as they were written."""
+    outcome = tables.outcome
+    rows = connection.execute(
+        select(outcome).where(outcome.c.campaign == number), execution_options={"yield_per": ROWS_AT_ONCE}
+    ).mappings()
+    return sum(outcome_digest(dict(row)) != row["digest"] for row in rows)

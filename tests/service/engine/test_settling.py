@@ -170,6 +170,34 @@ def test_the_same_half_again_gets_the_same_answer(database):
     assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
 
 
+def test_a_half_that_was_repeated_with_the_other_gets_its_own_answer_again(database):
+    async def play(engine):
+        await decided(engine)
+        alone, both = {"costs": {"usd": 0.25}}, {"costs": {"usd": 0.25}, "reward": 1.0}
+        first = [await told(engine, **alone), await told(engine, **both)]
+        return first, [await told(engine, **alone), await told(engine, **both)]
+
+    first, again = with_campaign(database, play)
+    assert [answer.body["status"] for answer in first] == ["charged", "settled"]
+    assert [answer.body for answer in again] == [answer.body for answer in first]
+    assert all(answer.replayed for answer in again)
+
+
+def test_a_reward_after_a_charged_decision_has_expired_is_kept_and_taught_no_second_time(database):
+    async def play(engine):
+        await decided(engine)
+        await told(engine, costs={"usd": 0.25})
+        expire_now(database)
+        await engine.submit(Expire())
+        return [await told(engine, reward=1.0), await told(engine, reward=1.0)]
+
+    late, again = with_campaign(database, play)
+    assert (late.body["status"], late.body["learned"], late.body["warnings"]) == ("late", False, ["late_not_learnt"])
+    assert (again.body, again.replayed) == (late.body, True)
+    assert sum(row["taught"] is not None for row in rows(database, tables.outcome)) == 1
+    assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
+
+
 @pytest.mark.parametrize("other", [{"costs": {"usd": 0.3}}, {"reward": 0.75}])
 def test_another_value_for_the_same_half_is_a_conflict(database, other):
     async def play(engine):

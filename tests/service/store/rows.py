@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from service.store import tables
+from service.store.digests import outcome_digest
 
 
 def state(number: int, **changes: Any) -> dict[str, Any]:
@@ -18,6 +19,7 @@ def state(number: int, **changes: Any) -> dict[str, Any]:
         "round": 0,
         "books": b"",
         "last_event_at": 0,
+        "pruned_through": 0,
     } | changes
 
 
@@ -36,6 +38,7 @@ def decision(sequence: int, **changes: Any) -> dict[str, Any]:
         "config_version": 1,
         "policy_version": 0,
         "round": sequence,
+        "place": 0,
         "arm": 0,
         "arm_id": "a",
         "reason": "policy",
@@ -55,7 +58,7 @@ def decision(sequence: int, **changes: Any) -> dict[str, Any]:
 
 def outcome(sequence: int, **changes: Any) -> dict[str, Any]:
     """What became of decision 1 of campaign 1."""
-    return {
+    row = {
         "campaign": 1,
         "sequence": sequence,
         "decision": 1,
@@ -70,6 +73,7 @@ def outcome(sequence: int, **changes: Any) -> dict[str, Any]:
         "warnings": None,
         "at": 0,
     } | changes
+    return {"digest": outcome_digest(row)} | row
 
 
 def add_campaigns(connection: Connection, *numbers: int) -> None:

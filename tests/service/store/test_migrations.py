@@ -1,10 +1,12 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 
 from service.store import tables
@@ -12,6 +14,7 @@ from service.store.database import Database, DatabaseInUse, DatabaseNotMigrated
 from service.store.migrate import Migration, migrate, newest_revision, require_migrated
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
+ROOT = Path(__file__).parents[3]
 PLUGINS = ["alembic.autogenerate.*", "alembic.ext.checkconstraint_byname"]
 
 
@@ -34,6 +37,10 @@ def schema(connection):
 
 def in_order(constraints):
     return sorted(constraints, key=lambda constraint: constraint["name"])
+
+
+def test_the_newest_revision_is_the_one_alembic_goes_to():
+    assert ScriptDirectory(str(ROOT / "migrations")).get_current_head() == newest_revision()
 
 
 def test_an_empty_database_gets_the_tables(database_url):

@@ -1,0 +1,101 @@
+"""When a policy's budgets would have run out, and what it would have earned until then."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cbwk_core.evaluation.bootstrap import blocks, draw_counts
+from cbwk_core.oracle import Array, Integers
+
+# Blocks of the flight: the time of running out is interpolated within one.
+BLOCKS_MAX = 500
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class RunOut(NamedTuple):
+    """The end of the money."""
+
+    share: Interval  # of the flight, 1 where the budgets last
+    reward: Interval  # in all, until then
+    resource: int | None  # the one that runs out first, None where all last
+    lasts: float  # share of the bootstrap's flights in which all budgets last
+
+
+class _Ends(NamedTuple):
+    share: Array  # (flights,)
+    reward: Array  # (flights,)
+    resource: Integers  # (flights,), -1 where all last
+
+
+def run_out(
+    rows: Array, budget: Array, horizon: int, *, level: float, replicates: int, rng: np.random.Generator
+) -> RunOut:
+    """The end of the budgets (d,), from estimated rewards and costs of each round (n, 1 + d) in the order of time.
+
+    The log stands for a flight of `horizon` rounds: where it has fewer or more, each stands for horizon / n. The
+    interval comes from flights put together from the log's blocks, drawn with replacement and kept in order.
+
+    >>> rows = np.tile([0.5, 0.25], (1000, 1))
+    >>> end = run_out(rows, np.array([125.0]), 1000, level=0.95, replicates=50, rng=np.random.default_rng(1))
+    >>> end.share.value, end.reward.value, end.resource
+    (0.5, 250.0, 0)
+    """
+    sums = blocks(rows, BLOCKS_MAX) * (horizon / rows.shape[0])
+    flown = _ends(np.ones((1, sums.shape[0])), sums, budget)
+    drawn = _ends(draw_counts(sums.shape[0], replicates, rng), sums, budget)
+    tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
+    resource = int(flown.resource[0])
+    return RunOut(
+        share=Interval(float(flown.share[0]), *np.quantile(drawn.share, tails).tolist()),
+        reward=Interval(float(flown.reward[0]), *np.quantile(drawn.reward, tails).tolist()),
+        resource=None if resource < 0 else resource,
+        lasts=float((drawn.resource < 0).mean()),
+    )
+
+
+def _ends(counts: Array, sums: Array, budget: Array) -> _Ends:
+    """Where flights end that have each block so many times: counts (flights, blocks), sums (blocks, 2 + d)."""
+    steps = counts[:, :, None] * sums
+    paths = steps.cumsum(axis=1)
+    flights = np.arange(counts.shape[0])
+    total = paths[:, -1, 0]
+    share, reward = np.ones(flights.size), paths[:, -1, 1].copy()
+    resource = np.full(flights.size, -1)
+    for j, granted in enumerate(budget):
+        over = paths[:, :, 2 + j] > granted
+        first = over.argmax(axis=1)
+        after, step = paths[flights, first], steps[flights, first]
+        spent = step[:, 2 + j]
+        part = (after[:, 2 + j] - granted) / np.where(spent > 0.0, spent, 1.0)
+        ended = (after[:, 0] - part * step[:, 0]) / total
+        sooner = over.any(axis=1) & (ended < share)
+        share = np.where(sooner, ended, share)
+        reward = np.where(sooner, after[:, 1] - part * step[:, 1], reward)
+        resource = np.where(sooner, j, resource)
+    return _Ends(share, reward, resource)
+
+
+def in_words(end: RunOut) -> str:
+    """The answer as a sentence.
+
+    >>> in_words(RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0))
+    'Under these budgets this policy would have run out of resource 0 at 62 % (58–66 %) of the flight; expected reward
+    until then: 812.3 (790–835).'
+    """
+    reward = f"{end.reward.value:.4g} ({end.reward.lower:.4g}–{end.reward.upper:.4g})"
+    if end.resource is None:
+        return f"Under these budgets this policy would have lasted the flight; expected reward: {reward}."
+    share = f"{100 * end.share.value:.0f} % ({100 * end.share.lower:.0f}–{100 * end.share.upper:.0f} %)"
+    return (
+        f"Under these budgets this policy would have run out of resource {end.resource} at {share} of the flight; "
+        f"expected reward until then: {reward}."
+    )

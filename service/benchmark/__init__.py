@@ -1,0 +1,1 @@
+"""How fast the service is, measured as a user would meet it: `cbwk bench`."""

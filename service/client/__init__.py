@@ -1,0 +1,95 @@
+"""Clients of the service, for ad servers and for those who run campaigns.
+
+`Client` is for threads, `AsyncClient` for asyncio. Both answer `decide` in 100 ms or play a fallback, void what was
+decided too late, and keep reports until the service has taken them.
+"""
+
+from service.client.answers import (
+    Account,
+    Adjusted,
+    ArmThought,
+    Budget,
+    Campaign,
+    CampaignSummary,
+    CampaignVersion,
+    Check,
+    Decision,
+    Explanation,
+    FeedbackResult,
+    NewKey,
+    Verification,
+)
+from service.client.asynchronous import AsyncClient
+from service.client.calls import Ask
+from service.client.errors import (
+    BadRequestError,
+    BudgetBelowSpentError,
+    BufferFullError,
+    CampaignExistsError,
+    CampaignNotFoundError,
+    CbwkError,
+    ConflictError,
+    DecisionIdReusedError,
+    DecisionNotFoundError,
+    FeedbackDiffersError,
+    ForbiddenError,
+    InvalidError,
+    NoAnswerError,
+    NotFoundError,
+    RefusedError,
+    TimedOutError,
+    TooLargeError,
+    UnauthorizedError,
+    UnavailableError,
+    UndeliveredError,
+    UnexpectedAnswerError,
+    UnreachableError,
+    VersionDiffersError,
+)
+from service.client.outbox import Report
+from service.client.sync import Client
+from service.client.terms import Terms
+
+__all__ = [
+    "Account",
+    "Adjusted",
+    "ArmThought",
+    "Ask",
+    "AsyncClient",
+    "BadRequestError",
+    "Budget",
+    "BudgetBelowSpentError",
+    "BufferFullError",
+    "Campaign",
+    "CampaignExistsError",
+    "CampaignNotFoundError",
+    "CampaignSummary",
+    "CampaignVersion",
+    "CbwkError",
+    "Check",
+    "Client",
+    "ConflictError",
+    "Decision",
+    "DecisionIdReusedError",
+    "DecisionNotFoundError",
+    "Explanation",
+    "FeedbackDiffersError",
+    "FeedbackResult",
+    "ForbiddenError",
+    "InvalidError",
+    "NewKey",
+    "NoAnswerError",
+    "NotFoundError",
+    "RefusedError",
+    "Report",
+    "Terms",
+    "TimedOutError",
+    "TooLargeError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UndeliveredError",
+    "UnexpectedAnswerError",
+    "UnreachableError",
+    "Verification",
+    "VersionDiffersError",
+]

@@ -1,0 +1,244 @@
+"""What the service answers, as typed values; fields this version does not know are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# Ids of decisions the service never made. It would not know them, so feedback on them can teach it nothing wrong.
+FALLBACK_PREFIX = "fallback:"
+FALLBACK = "fallback"
+
+Answer = TypeVar("Answer", bound="DataclassInstance")
+
+
+def read(kind: type[Answer], body: Mapping[str, Any], **read_already: Any) -> Answer:
+    """A dataclass from the fields of the body that it has.
+
+    >>> read(NewKey, {"id": "key-1", "key": "cbwk_…", "of_later_versions": 1})
+    NewKey(id='key-1', key='cbwk_…')
+    """
+    known = {field.name: body[field.name] for field in fields(kind) if field.name in body}
+    return kind(**(known | read_already))
+
+
+@dataclass(frozen=True)
+class ArmThought:
+    """What the policy thought of one arm."""
+
+    id: str
+    reward: float
+    cost: Mapping[str, float]
+    score: float
+    probability: float
+    eligible: bool
+    why_not: str | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an arm was chosen."""
+
+    arms: tuple[ArmThought, ...]
+    prices: Mapping[str, float]
+    gamma: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The arm to play, None for none. Where `is_fallback`, the service did not answer and holds nothing for it."""
+
+    decision_id: str
+    campaign_id: str
+    arm: str | None
+    reason: str
+    probability: float
+    hold: Mapping[str, float]
+    expires_at: datetime | None
+    round: int | None
+    policy_version: int | None
+    explanation: Explanation | None = None
+    replayed: bool = False
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], *, replayed: bool = False) -> Decision:
+        """From the body of an answer."""
+        expires_at = body["expires_at"]
+        return read(
+            cls,
+            body,
+            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+            explanation=_explanation(body) if "arms" in body else None,
+            replayed=replayed,
+        )
+
+    @classmethod
+    def fallback(cls, campaign_id: str, decision_id: str, arm: str | None) -> Decision:
+        """What is played when no answer came.
+
+        >>> late = Decision.fallback("summer-sale", "visit-1", "banner-a")
+        >>> late.arm, late.decision_id, late.needs_feedback
+        ('banner-a', 'fallback:visit-1', False)
+        """
+        known = (FALLBACK_PREFIX + decision_id)[:128]
+        return cls(known, campaign_id, arm, FALLBACK, 1.0, {}, None, None, None)
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether the service had no part in it."""
+        return self.reason == FALLBACK
+
+    @property
+    def needs_feedback(self) -> bool:
+        """Whether a hold waits for costs or a void."""
+        return self.arm is not None and not self.is_fallback
+
+
+def _explanation(body: Mapping[str, Any]) -> Explanation:
+    arms = tuple(read(ArmThought, arm) for arm in body["arms"])
+    return Explanation(arms, body["prices"], body["gamma"])
+
+
+@dataclass(frozen=True)
+class FeedbackResult:
+    """What a decision is after feedback."""
+
+    campaign_id: str
+    decision_id: str
+    status: str
+    learned: bool
+    policy_version: int | None
+    warnings: tuple[str, ...] = ()
+    replayed: bool = False
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], *, replayed: bool = False) -> FeedbackResult:
+        """From the body of an answer."""
+        return read(cls, body, warnings=tuple(body["warnings"]), replayed=replayed)
+
+    @classmethod
+    def ignored(cls, campaign_id: str, decision_id: str) -> FeedbackResult:
+        """Of feedback on a fallback, which the service knows nothing of."""
+        return cls(campaign_id, decision_id, "ignored", False, None)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One resource of a campaign; pace 1 is on plan."""
+
+    id: str
+    granted: float
+    held: float
+    spent: float
+    overrun: float
+    free: float
+    pace: float | None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The accounts of one campaign."""
+
+    campaign_id: str
+    resources: tuple[Account, ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Budget:
+        """From the body of an answer."""
+        return cls(body["campaign_id"], _accounts(body["resources"]))
+
+    def __getitem__(self, resource: str) -> Account:
+        return next(account for account in self.resources if account.id == resource)
+
+
+def _accounts(bodies: Any) -> tuple[Account, ...]:
+    return tuple(read(Account, body) for body in bodies)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign as it stands."""
+
+    id: str
+    status: str
+    version: int
+    round: int
+    policy_version: int
+    created_at: datetime
+    config: Mapping[str, Any]
+    accounts: tuple[Account, ...]
+    prices: Mapping[str, float]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Campaign:
+        """From the body of an answer."""
+        created_at = datetime.fromisoformat(body["created_at"])
+        return read(cls, body, created_at=created_at, accounts=_accounts(body["accounts"]))
+
+
+@dataclass(frozen=True)
+class CampaignVersion:
+    """A campaign after it was made or changed."""
+
+    id: str
+    version: int
+    status: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CampaignSummary:
+    """A campaign in a list."""
+
+    id: str
+    status: str
+    version: int
+    round: int
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """An account after a correction."""
+
+    campaign_id: str
+    resource: str
+    spent: float
+    overrun: float
+    free: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """One sum that was computed anew."""
+
+    name: str
+    ok: bool
+    expected: Any
+    found: Any
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether the accounts are what the log says."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Verification:
+        """From the body of an answer."""
+        return cls(body["ok"], tuple(read(Check, check) for check in body["checks"]))
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """A key's text, which is never shown again."""
+
+    id: str
+    key: str

@@ -1,0 +1,46 @@
+"""Points at which a test ends or freezes the process; nobody else sets `CBWK_FAULT_POINT`, and then nothing happens.
+
+`POINT:N:exit` ends the process without a word when the point is reached for the N-th time, as kill -9 would;
+`POINT:N:stop` freezes it there as SIGSTOP does, with its transaction open, until somebody sends SIGCONT.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Literal
+
+Point = Literal["before-insert", "after-insert", "before-commit", "after-commit", "before-answer"]
+Reached = Callable[[Point], None]
+
+PATTERN = r"(before-insert|after-insert|before-commit|after-commit|before-answer):[1-9][0-9]*:(exit|stop)"
+EXIT_CODE = 86
+
+
+def pass_by(point: Point) -> None:
+    """What happens at every point of a process that serves."""
+
+
+def fault_at(text: str | None) -> Reached:
+    """What happens at the points: nothing, or what the setting says.
+
+    >>> fault_at(None) is pass_by
+    True
+    """
+    if text is None:
+        return pass_by
+    wanted, number, action = text.split(":")
+    left = int(number)
+
+    def reached(point: Point) -> None:
+        nonlocal left
+        if point != wanted:
+            return
+        left -= 1
+        if left == 0 and action == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif left == 0:
+            os._exit(EXIT_CODE)
+
+    return reached

@@ -1,0 +1,20 @@
+"""A few bytes that say whether an outcome is still as it was written: money hangs on it, and disks do fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+DIGEST_BYTES = 8
+_BEFORE_REWARD = ("campaign", "sequence", "decision", "kind", "status")
+_AFTER_REWARD = ("costs", "spent", "released", "taught", "policy_version", "warnings", "at")
+
+
+def outcome_digest(row: Mapping[str, Any]) -> bytes:
+    """Of all columns of an outcome, the same before it is written and after it was read from either database."""
+    values = [row[name] for name in _BEFORE_REWARD]
+    values.append(None if row["reward"] is None else float(row["reward"]))
+    values += [row[name] for name in _AFTER_REWARD]
+    return blake2b(json.dumps(values).encode(), digest_size=DIGEST_BYTES).digest()
