@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice
@@ -23,6 +23,8 @@ from service.problems import Conflict, Invalid, Problem
 
 # A decision keeps what the policy thought of this many arms at the most.
 EXPLAINED_ARMS_MAX = 32
+DIGEST_BYTES = 16
+_AS_THEY_ARE = frozenset((float, str, bool))
 
 
 def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> list[Answer | Problem]:
@@ -160,47 +162,51 @@ def _stored(
     version = work.policy_version
     ttl = work.campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
     made = sum(reason != ENDED for reason in choice.reason)
+    ticket, arms = choice.ticket, choice.arm.tolist()
+    numbers, explanations = ticket.numbers.astype("<f8"), _explanations(predictions, choice.probabilities)
+    rounds, probabilities = ticket.round.tolist(), choice.probability.tolist()
     rows: list[dict[str, Any] | None] = []
     for row in range(made):
-        request, arm = requests[row], int(choice.arm[row])
+        request, arm = requests[row], arms[row]
         real = arm != NULL_ARM
-        hold = list(holds[arm]) if real else None
+        hold = to_json(holds[arm]) if real else None
+        text, digest = _identity(request)
         sequence = work.append(
             "decision",
             decision_id=request.decision_id or uuid7(work.now),
-            request_digest=digest_of(request),
+            request_digest=digest,
             config_version=work.campaign.version,
             policy_version=version,
-            round=int(choice.ticket.numbers[row, 2]),
+            round=rounds[row],
             place=row,
             arm=arm,
             arm_id=arm_ids[arm] if real else None,
             reason=choice.reason[row],
-            probability=float(choice.probability[row]),
+            probability=probabilities[row],
             gamma=gamma,
-            context=to_json(request.context),
+            context=text,
             exclude=to_json(sorted(request.exclude)) if request.exclude else None,
             actions=to_json(request.actions) if request.actions is not None else None,
-            numbers=choice.ticket.numbers[row].astype("<f8").tobytes(),
+            numbers=numbers[row].tobytes(),
             prices=prices,
-            explanation=_explanation(predictions[row], choice.probabilities[row]),
-            hold=to_json(hold) if hold is not None else None,
+            explanation=None if explanations is None else explanations[row].tobytes(),
+            hold=hold,
             decided_at=work.now,
             expires_at=work.now + ttl if real else None,
         )
         rows.append(work.rows["decision"][-1])
         if hold is not None:
-            work.ledger.hold(hold)
+            work.ledger.hold(holds[arm])
             work.rows["hold"].append(
                 {
                     "campaign": work.campaign.number,
                     "decision": sequence,
-                    "amounts": to_json(hold),
+                    "amounts": hold,
                     "expires_at": work.now + ttl,
                 }
             )
     if made:
-        work.state = policy.commit(work.state, taken(choice.ticket, slice(0, made)))
+        work.state = policy.commit(work.state, taken(ticket, slice(0, made)))
     return rows + [None] * (len(requests) - made)
 
 
@@ -230,7 +236,7 @@ def _unstored(work: Work, request: Decide, reason: str) -> Answer:
 
 def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
     """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
-    hold = json.loads(row["hold"]) if row["hold"] is not None else []
+    hold = orjson.loads(row["hold"]) if row["hold"] is not None else []
     body: dict[str, Any] = {
         "decision_id": row["decision_id"],
         "campaign_id": campaign.id,
@@ -247,12 +253,12 @@ def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
 
 def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
-    ids = [action["id"] for action in json.loads(row["actions"])] if row["actions"] else campaign.arms
+    ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms
     prices = np.frombuffer(row["prices"], dtype="<f8")
     d = len(campaign.resources)
     table = np.frombuffer(row["explanation"] or b"", dtype="<f4").reshape(-1, 2 + d).astype(np.float64)
     rho = np.frombuffer(row["numbers"], dtype="<f8")[3 + d : 3 + 2 * d]
-    excluded = set(json.loads(row["exclude"])) if row["exclude"] else set()
+    excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
     units = np.array(campaign.max_costs) / 1e6
     # Something could be played and nothing would be: only where stage one does no more than look.
     otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
@@ -278,26 +284,32 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     return {"arms": arms, "prices": shown, "gamma": row["gamma"]}
 
 
-def _explanation(predictions: NDArray[np.float64], probabilities: NDArray[np.float64]) -> bytes | None:
-    """float32 (arms, 2 + d): predicted reward and costs in max costs, probability; None for too many arms."""
-    if predictions.shape[0] > EXPLAINED_ARMS_MAX:
+def _explanations(predictions: NDArray[np.float64], probabilities: NDArray[np.float64]) -> NDArray[np.float32] | None:
+    """float32 (n, arms, 2 + d): predicted reward and costs in max costs, probability; None for too many arms."""
+    if predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return None
-    table: NDArray[np.float32] = np.column_stack([predictions, probabilities[:-1]]).astype("<f4")
-    return table.tobytes()
+    return np.concatenate([predictions, probabilities[:, :-1, None]], axis=2).astype("<f4")
 
 
 def digest_of(request: Decide) -> bytes:
     """The request's identity: context, exclusions and actions in a canonical form in which 1 is 1.0."""
-    body = {"context": request.context, "exclude": sorted(request.exclude), "actions": request.actions}
-    text = json.dumps(_canonical(body), separators=(",", ":"), sort_keys=True, ensure_ascii=True)
-    return blake2b(text.encode(), digest_size=16).digest()
+    return _identity(request)[1]
+
+
+def _identity(request: Decide) -> tuple[str, bytes]:
+    """The context in its canonical form, which is also the one that is kept, and the digest of the whole request."""
+    context = orjson.dumps(_canonical(request.context), option=orjson.OPT_SORT_KEYS)
+    digest = blake2b(context, digest_size=DIGEST_BYTES)
+    if request.exclude or request.actions is not None:
+        rest = _canonical([sorted(request.exclude), request.actions])
+        digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+    return context.decode(), digest.digest()
 
 
 def _canonical(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int | float):
-        return repr(float(value))
-    if isinstance(value, dict):
-        return {str(key): _canonical(part) for key, part in value.items()}
-    return [_canonical(part) for part in value]
+    """The same with whole numbers as floats."""
+    if type(value) is dict:
+        return {key: part if type(part) in _AS_THEY_ARE else _canonical(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return float(value) if type(value) is int else value

@@ -55,7 +55,7 @@ class Ledger:
         """A decision was made: its amounts must be free."""
         for account, amount in zip(self.accounts, amounts, strict=True):
             assert 0 <= amount <= account.free, "a hold needs as much free"
-            account.move(held=amount)
+            account.held += amount  # what is free has no overrun
 
     def settle(self, held: Amounts, costs: Amounts) -> None:
         """Costs were reported: the hold ends, they are booked in full."""

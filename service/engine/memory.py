@@ -16,11 +16,12 @@ import numpy as np
 import structlog
 from sqlalchemy import Connection, select
 
-from cbwk_core import State, Ticket
+from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.engine.campaign import Campaign
 from service.engine.models import begun_model
 from service.engine.settling import ticket_from
+from service.engine.work import joined
 from service.store import tables
 from service.store.openings import opening_state
 
@@ -214,11 +215,6 @@ def _folded(connection: Connection, campaign: Campaign, state: State, after: int
 
 
 def _taught(campaign: Campaign, state: State, rows: Sequence[Mapping[str, Any]]) -> State:
-    tickets = [ticket_from(campaign, row) for row in rows]
     taught = np.array([json.loads(row["taught"]) for row in rows], dtype=np.float64)
-    together = Ticket(
-        np.concatenate([ticket.arm for ticket in tickets]),
-        np.concatenate([ticket.features for ticket in tickets]),
-        np.concatenate([ticket.numbers for ticket in tickets]),
-    )
-    return campaign.policy.teach(state, together, taught[:, 0], taught[:, 1:])
+    tickets = joined([ticket_from(campaign, row) for row in rows])
+    return campaign.policy.teach(state, tickets, taught[:, 0], taught[:, 1:])

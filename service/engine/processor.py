@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import structlog
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, tuple_, update
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
 from service.engine import administration, deciding, flight, models, settling, stages
@@ -49,7 +50,35 @@ SNAPSHOT_OUTCOMES = 1_000
 SNAPSHOTS_KEPT = 2
 AWAY = "the database did not answer; try again"
 
+_HOLD, _ACCOUNT, _STATE = tables.hold, tables.account, tables.campaign_state
+_OF_HOLDS = tuple_(_HOLD.c.campaign, _HOLD.c.decision).in_(bindparam("holds", expanding=True))
+EMPTY_HOLDS = update(_HOLD).where(_OF_HOLDS).values(amounts="[]")
+CLOSE_HOLDS = delete(_HOLD).where(_OF_HOLDS)
+MOVE_ACCOUNT = (
+    update(_ACCOUNT)
+    .where(_ACCOUNT.c.campaign == bindparam("of_campaign"), _ACCOUNT.c.resource == bindparam("of_resource"))
+    .values({name: bindparam(name) for name in ("granted", "held", "spent", "overrun")})
+)
+MOVE_STATE = (
+    update(_STATE)
+    .where(_STATE.c.campaign == bindparam("of_campaign"))
+    .values(
+        {
+            name: bindparam(name)
+            for name in ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
+        }
+    )
+)
+
 log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Attempt:
+    """How a transaction is tried."""
+
+    caught_up: set[int] = field(default_factory=set)  # campaigns that are no longer far behind the log
+    one_by_one: bool = False
 
 
 class Processor:
@@ -113,16 +142,22 @@ class Processor:
                     item.answer = error
 
     def _transact_caught_up(self, items: Sequence[Item]) -> None:
-        """One transaction; a campaign far behind the log is first brought up to it without its lock."""
-        caught_up: set[int] = set()
+        """One transaction; a campaign far behind the log is first brought up to it without its lock.
+
+        Where outcomes cannot all be learnt it is made again, and those that can are learnt one by one.
+        """
+        attempt = Attempt()
         while True:
             try:
-                self._transact(items, caught_up)
-            except FarBehind as behind:
+                self._transact(items, attempt)
+            except (FarBehind, settling.Unsound) as error:
                 for item in items:  # a campaign made in the transaction that was given up gets another number
                     self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
-                self._catch_up(behind.number)
-                caught_up.add(behind.number)
+                if isinstance(error, FarBehind):
+                    self._catch_up(error.number)
+                    attempt.caught_up.add(error.number)
+                else:
+                    attempt.one_by_one = True
             else:
                 return
 
@@ -140,20 +175,21 @@ class Processor:
             log.critical("the database's file failed; the process ends", error=str(getattr(error, "orig", error)))
         self.failed = True
 
-    def _transact(self, items: Sequence[Item], caught_up: Collection[int]) -> None:
+    def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
         with self._database.write() as connection:
             now = self._database.now_micros(connection)
             for item in items:
                 item.answer = self._without_campaign(connection, item, now)
-            works = self._locked(connection, items, now, caught_up)
+            works = self._locked(connection, items, now, attempt)
+            mine = defaultdict(list)
+            for item in items:
+                mine[getattr(item.command, "campaign_id", None)].append(item)
             for name, work in works.items():
-                mine = [item for item in items if getattr(item.command, "campaign_id", None) == name]
-                self._serve(connection, work, mine)
+                self._serve(connection, work, mine[name])
             if any(isinstance(item.command, Expire) for item in items):
-                self._expire(connection, works, now, caught_up)
-            for work in works.values():
-                self._write(connection, work)
+                self._expire(connection, works, now, attempt)
             if works:
+                self._write(connection, works.values())
                 self._reached("before-commit")
         if works:
             self._reached("after-commit")
@@ -183,9 +219,7 @@ class Processor:
             return problem
         return None
 
-    def _locked(
-        self, connection: Connection, items: Sequence[Item], now: int, caught_up: Collection[int]
-    ) -> dict[str, Work]:
+    def _locked(self, connection: Connection, items: Sequence[Item], now: int, attempt: Attempt) -> dict[str, Work]:
         """The campaigns that items name, locked in the order of their numbers; unknown ones are answered."""
         wanted = {item.command.campaign_id for item in items if hasattr(item.command, "campaign_id")}
         numbers = self._numbers_of(connection, wanted)
@@ -193,23 +227,21 @@ class Processor:
             name = getattr(item.command, "campaign_id", None)
             if name is not None and name not in numbers:
                 item.answer = NotFound("there is no such campaign", kind="campaign-not-found")
-        works = self._opened(connection, sorted(numbers.values()), now, caught_up)
+        works = self._opened(connection, sorted(numbers.values()), now, attempt)
         for item in items:
             name = getattr(item.command, "campaign_id", None)
             if name in numbers and name not in works:
                 item.answer = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
         return works
 
-    def _opened(
-        self, connection: Connection, numbers: Sequence[int], now: int, caught_up: Collection[int]
-    ) -> dict[str, Work]:
+    def _opened(self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt) -> dict[str, Work]:
         if not numbers:
             return {}
         locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
         accounts, births = _accounts(connection, numbers), _births(connection, numbers)
         works = {}
         for row in locked:
-            if row["campaign"] not in caught_up and is_far_behind(self._memory, dict(row)):
+            if row["campaign"] not in attempt.caught_up and is_far_behind(self._memory, dict(row)):
                 raise FarBehind(row["campaign"])
             known = current(connection, self._memory, dict(row))
             self._unsaved[row["campaign"]] = max(self._unsaved[row["campaign"]], known.unsaved)
@@ -222,6 +254,7 @@ class Processor:
                 model_version=row["model_version"],
                 now=max(now, row["last_event_at"]),
                 created_at=births[row["campaign"]],
+                one_by_one=attempt.one_by_one,
             )
         return works
 
@@ -239,6 +272,7 @@ class Processor:
         standings = _standings(connection, work, [command.decision_id for _, command in feedback])
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
+        settling.learn_all(work)
         for item in items:
             item.answer = _administered(connection, work, item) or item.answer
         flight.renew(connection, work)
@@ -249,7 +283,7 @@ class Processor:
         for (item, _), answer in zip(decides, answers, strict=True):
             item.answer = answer
 
-    def _expire(self, connection: Connection, works: dict[str, Work], now: int, caught_up: Collection[int]) -> None:
+    def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> None:
         """Holds past their time, of campaigns locked here or locked for it."""
         hold = tables.hold
         due = connection.execute(
@@ -259,7 +293,7 @@ class Processor:
             .limit(EXPIRE_ROWS_MAX)
         ).all()
         by_number = {work.campaign.number: work for work in works.values()}
-        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now, caught_up)
+        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now, attempt)
         works.update(more)
         by_number |= {work.campaign.number: work for work in more.values()}
         for number, work in by_number.items():
@@ -267,50 +301,51 @@ class Processor:
             still = set(_open_holds(connection, number, mine)) - set(work.closed_holds)
             for standing in _standings_by_sequence(connection, work, sorted(still)):
                 settling.expire(work, standing)
+            settling.learn_all(work)
 
-    def _write(self, connection: Connection, work: Work) -> None:
-        number = work.campaign.number
+    def _write(self, connection: Connection, works: Collection[Work]) -> None:
+        """Everything that has changed, each table in one statement however many campaigns there are."""
         self._reached("before-insert")
         for name in ("decision", "hold", "outcome", "grant", "change"):
-            if work.rows[name]:
-                self._database.append(connection, tables.metadata.tables[name], work.rows[name])
+            rows = [row for work in works for row in work.rows[name]]
+            if rows:
+                self._database.append(connection, tables.metadata.tables[name], rows)
         self._reached("after-insert")
-        hold = tables.hold
-        if work.emptied_holds:
-            connection.execute(
-                update(hold)
-                .where(hold.c.campaign == number, hold.c.decision.in_(work.emptied_holds))
-                .values(amounts="[]")
-            )
-        if work.closed_holds:
-            connection.execute(delete(hold).where(hold.c.campaign == number, hold.c.decision.in_(work.closed_holds)))
-        account = tables.account
+        emptied = [(work.campaign.number, decision) for work in works for decision in work.emptied_holds]
+        closed = [(work.campaign.number, decision) for work in works for decision in work.closed_holds]
+        for statement, holds in ((EMPTY_HOLDS, emptied), (CLOSE_HOLDS, closed)):
+            if holds:
+                connection.execute(statement, {"holds": holds})
         connection.execute(
-            update(account).where(account.c.campaign == number, account.c.resource == bindparam("of_resource")),
+            MOVE_ACCOUNT,
             [
                 {
+                    "of_campaign": work.campaign.number,
                     "of_resource": resource,
                     "granted": one.granted,
                     "held": one.held,
                     "spent": one.spent,
                     "overrun": one.overrun,
                 }
+                for work in works
                 for resource, one in enumerate(work.ledger.accounts)
             ],
         )
-        state = tables.campaign_state
         connection.execute(
-            update(state)
-            .where(state.c.campaign == number)
-            .values(
-                status=work.status,
-                config_version=work.campaign.version,
-                model_version=work.model_version,
-                sequence=work.sequence,
-                round=int(work.state.round[0]),
-                books=work.state.books.astype("<f8").tobytes(),
-                last_event_at=work.now,
-            )
+            MOVE_STATE,
+            [
+                {
+                    "of_campaign": work.campaign.number,
+                    "status": work.status,
+                    "config_version": work.campaign.version,
+                    "model_version": work.model_version,
+                    "sequence": work.sequence,
+                    "round": int(work.state.books[0, 0]),
+                    "books": work.state.books.astype("<f8").tobytes(),
+                    "last_event_at": work.now,
+                }
+                for work in works
+            ],
         )
 
     def _observe(self, work: Work) -> None:

@@ -8,17 +8,17 @@ charged ─ expiry ─▶ settled with the missing reward    expired, voided ─
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 
 from cbwk_core import NULL_ARM, State, Ticket
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Feedback
-from service.engine.work import MICROS_PER_SECOND, Work, ticket_of, to_json
+from service.engine.work import MICROS_PER_SECOND, Lesson, Work, joined, ticket_of, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store.digests import outcome_digest
@@ -56,15 +56,15 @@ class Standing:
             if outcome["reward"] is not None:
                 self.reward = outcome["reward"]
             if outcome["costs"] is not None:
-                self.costs = json.loads(outcome["costs"])
+                self.costs = orjson.loads(outcome["costs"])
         if outcome["spent"] is not None:
-            moved = json.loads(outcome["spent"])
+            moved = orjson.loads(outcome["spent"])
             self.booked = [a + b for a, b in zip(self.booked or [0] * len(moved), moved, strict=True)]
 
     @property
     def hold(self) -> list[int]:
         """The amounts held when it was made."""
-        amounts: list[int] = json.loads(self.row["hold"])
+        amounts: list[int] = orjson.loads(self.row["hold"])
         return amounts
 
 
@@ -230,18 +230,42 @@ def _teach(
         work.state = policy.settle(work.state, ticket, np.array([scaled]), amounts, learn=False)
     if not learn:
         return None
-    taught = policy.teach(work.state, ticket, np.array([scaled]), amounts)
-    if not _is_sound(work, taught, ticket):
-        work.quarantined += 1
-        return None
-    work.state = taught
-    work.learnt += 1
+    work.lessons.append(Lesson(ticket, scaled, costs))
+    if work.one_by_one:
+        try:
+            learn_all(work)
+        except Unsound:
+            work.lessons.clear()
+            work.quarantined += 1
+            return None
     return [scaled, *costs]
 
 
-def _is_sound(work: Work, state: State, ticket: Ticket) -> bool:
+class Unsound(Exception):  # noqa: N818
+    """Something among what was to be learnt would leave a parameter not finite."""
+
+
+def learn_all(work: Work) -> None:
+    """Learn from the outcomes that wait for it, in one call: the copy that a model is changed in costs most of it.
+
+    Raises Unsound where one of them would spoil the model, which must then be learnt one by one.
+    """
+    if not work.lessons:
+        return
+    tickets = joined([lesson.ticket for lesson in work.lessons])
+    rewards = np.array([lesson.reward for lesson in work.lessons])
+    costs = np.array([lesson.costs for lesson in work.lessons], dtype=np.float64)
+    taught = work.campaign.policy.teach(work.state, tickets, rewards, costs)
+    if not _is_sound(work, taught, tickets):
+        raise Unsound
+    work.state = taught
+    work.learnt += len(work.lessons)
+    work.lessons.clear()
+
+
+def _is_sound(work: Work, state: State, tickets: Ticket) -> bool:
     """Whether what was learnt left the parameters it touched finite."""
-    features = ticket.features if work.campaign.arm_encoder is None else ticket.features[:, None]
+    features = tickets.features if work.campaign.arm_encoder is None else tickets.features[:, None]
     predictions = work.campaign.policy.predict(state, features)
     return bool(np.isfinite(predictions).all() and np.isfinite(state.residuals).all())
 
@@ -303,11 +327,11 @@ def _ticket(work: Work, standing: Standing) -> Ticket:
 
 def ticket_from(campaign: Campaign, row: Any) -> Ticket:
     """The ticket of a stored decision."""
-    context = campaign.encode(json.loads(row["context"]))[None]
+    context = campaign.encode(orjson.loads(row["context"]))[None]
     if campaign.arm_encoder is None:
         features = context[0]
     elif row["actions"]:
-        action = json.loads(row["actions"])[row["arm"]]
+        action = orjson.loads(row["actions"])[row["arm"]]
         vector = campaign.arm_encoder.encode(action["features"]).vector
         features = campaign.features(context, vector[None])[0, 0]
     else:
@@ -357,5 +381,5 @@ def _stored_body(standing: Standing, outcome: Any) -> dict[str, Any]:
         "status": outcome["status"],
         "learned": outcome["taught"] is not None,
         "policy_version": outcome["policy_version"],
-        "warnings": json.loads(outcome["warnings"]) if outcome["warnings"] else [],
+        "warnings": orjson.loads(outcome["warnings"]) if outcome["warnings"] else [],
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import State, Ticket
@@ -16,6 +18,14 @@ from service.engine.campaign import Campaign
 from service.engine.ledger import Ledger
 
 MICROS_PER_SECOND = 1_000_000
+
+
+class Lesson(NamedTuple):
+    """An outcome to learn from."""
+
+    ticket: Ticket
+    reward: float  # scaled
+    costs: list[int]
 
 
 @dataclass(slots=True)
@@ -33,6 +43,8 @@ class Work:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
     emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
+    one_by_one: bool = False  # each outcome is learnt at once, and one that would spoil the model is left out
+    lessons: list[Lesson] = field(default_factory=list)  # outcomes that are learnt together, before anything is decided
     learnt: int = 0  # outcomes learnt in this transaction
     expired: int = 0
     above_hold: int = 0
@@ -48,7 +60,7 @@ class Work:
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
-        return int(self.state.learnt[0])
+        return int(self.state.books[0, 3]) + len(self.lessons)
 
 
 def ticket_of(arm: int, features: NDArray[np.float64], numbers: bytes) -> Ticket:
@@ -56,11 +68,21 @@ def ticket_of(arm: int, features: NDArray[np.float64], numbers: bytes) -> Ticket
     return Ticket(np.array([arm]), features[None], np.frombuffer(numbers, dtype="<f8")[None])
 
 
+def joined(tickets: Sequence[Ticket]) -> Ticket:
+    """Several tickets as one."""
+    return Ticket(
+        np.concatenate([ticket.arm for ticket in tickets]),
+        np.concatenate([ticket.features for ticket in tickets]),
+        np.concatenate([ticket.numbers for ticket in tickets]),
+    )
+
+
 def to_json(value: Any) -> str:
     """Compact JSON for a column."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return orjson.dumps(value).decode()
 
 
+@lru_cache(maxsize=256)  # all decisions of a batch expire at once
 def iso_time(micros: int) -> str:
     """A time as the interface writes it.
 

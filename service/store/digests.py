@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
+
+import orjson
 
 DIGEST_BYTES = 8
 _BEFORE_REWARD = ("campaign", "sequence", "decision", "kind", "status")
@@ -17,4 +18,4 @@ def outcome_digest(row: Mapping[str, Any]) -> bytes:
     values = [row[name] for name in _BEFORE_REWARD]
     values.append(None if row["reward"] is None else float(row["reward"]))
     values += [row[name] for name in _AFTER_REWARD]
-    return blake2b(json.dumps(values).encode(), digest_size=DIGEST_BYTES).digest()
+    return blake2b(orjson.dumps(values), digest_size=DIGEST_BYTES).digest()

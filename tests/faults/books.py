@@ -1,0 +1,169 @@
+"""What the database says of a campaign, read by plain SQL and not by the service's own code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+TABLES = ("campaign", "config", "campaign_state", "account", "decision", "hold", "outcome", "grant", "change")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A row of `decision`."""
+
+    sequence: int
+    decision_id: str
+    round: int
+    arm: str | None
+    reason: str
+    probability: float
+    hold: tuple[int, ...] | None
+    expires_at: int | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """A row of `outcome`."""
+
+    sequence: int
+    decision: int
+    kind: str
+    status: str
+    reward: float | None
+    costs: tuple[int, ...] | None
+    spent: tuple[int, ...] | None
+    released: bool
+    taught: bool
+    policy_version: int
+    warnings: tuple[str, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A row of `grant`."""
+
+    sequence: int
+    resource: int
+    kind: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A row of `account`."""
+
+    granted: int
+    held: int
+    spent: int
+    overrun: int
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Everything that counts of one campaign; rows in the order of their numbers."""
+
+    campaign: str
+    resources: tuple[str, ...]
+    sequence: int
+    round: int
+    accounts: tuple[Account, ...]
+    decisions: tuple[Decided, ...]
+    outcomes: tuple[Became, ...]
+    grants: tuple[Granted, ...]
+    changes: tuple[int, ...]
+    holds: dict[int, tuple[int, ...]]
+
+
+def read_books(url: str) -> dict[str, Books]:
+    """The books of every campaign, from one snapshot."""
+    rows = _sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url)
+    by_campaign: dict[str, dict[int, list[Any]]] = {}
+    for table in TABLES[1:]:
+        found: dict[int, list[Any]] = defaultdict(list)
+        for row in rows[table]:
+            found[row["campaign"]].append(row)
+        by_campaign[table] = found
+    return {
+        row["id"]: _books(row["id"], {table: by_campaign[table][row["number"]] for table in TABLES[1:]})
+        for row in rows["campaign"]
+    }
+
+
+def _sqlite_rows(url: str) -> dict[str, list[Any]]:
+    path = url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        connection.execute("BEGIN")
+        return {table: connection.execute(f'SELECT * FROM "{table}"').fetchall() for table in TABLES}
+
+
+def _postgresql_rows(url: str) -> dict[str, list[Any]]:
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return {table: list(connection.execute(f'SELECT * FROM "{table}"')) for table in TABLES}
+
+
+def _amounts(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else tuple(json.loads(text))
+
+
+def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
+    state = rows["campaign_state"][0]
+    config = next(row for row in rows["config"] if row["version"] == state["config_version"])
+    return Books(
+        campaign=name,
+        resources=tuple(resource["id"] for resource in json.loads(config["body"])["resources"]),
+        sequence=state["sequence"],
+        round=state["round"],
+        accounts=tuple(
+            Account(row["granted"], row["held"], row["spent"], row["overrun"])
+            for row in sorted(rows["account"], key=lambda row: int(row["resource"]))
+        ),
+        decisions=tuple(sorted((_decided(row) for row in rows["decision"]), key=lambda one: one.sequence)),
+        outcomes=tuple(sorted((_became(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
+        grants=tuple(Granted(row["sequence"], row["resource"], row["kind"], row["amount"]) for row in rows["grant"]),
+        changes=tuple(row["sequence"] for row in rows["change"]),
+        holds={row["decision"]: tuple(json.loads(row["amounts"])) for row in rows["hold"]},
+    )
+
+
+def _decided(row: Any) -> Decided:
+    return Decided(
+        sequence=row["sequence"],
+        decision_id=row["decision_id"],
+        round=row["round"],
+        arm=row["arm_id"],
+        reason=row["reason"],
+        probability=row["probability"],
+        hold=_amounts(row["hold"]),
+        expires_at=row["expires_at"],
+        at=row["decided_at"],
+    )
+
+
+def _became(row: Any) -> Became:
+    return Became(
+        sequence=row["sequence"],
+        decision=row["decision"],
+        kind=row["kind"],
+        status=row["status"],
+        reward=row["reward"],
+        costs=_amounts(row["costs"]),
+        spent=_amounts(row["spent"]),
+        released=bool(row["released"]),
+        taught=row["taught"] is not None,
+        policy_version=row["policy_version"],
+        warnings=tuple(json.loads(row["warnings"] or "[]")),
+        at=row["at"],
+    )

@@ -1,0 +1,147 @@
+"""Clients that decide and report as clients do: late, twice, in halves, too much, not at all. Every call is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tests.faults.history import MICROS, Call, History, micros_of
+from tests.faults.wire import Wire
+
+TTL_SECONDS = 2
+# After a refusal or a lost connection a client waits a little before it goes on.
+PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Shares of the decisions, and of the calls, that clients treat so."""
+
+    missing: float = 0.3  # never reported
+    excessive: float = 0.05  # a cost above the hold
+    void: float = 0.05
+    apart: float = 0.3  # reward and costs in calls of their own
+    duplicate: float = 0.1  # a report sent twice
+    delayed: float = 0.3  # a report sent later, after others, perhaps after the expiry
+    delay_seconds_max: float = 1.5 * TTL_SECONDS
+    batch: float = 0.05  # several decisions in one call
+    hang_up: float = 0.0  # clients that do not wait for the answer
+
+
+def campaign(name: str, *, budget: float, **changes: Any) -> dict[str, Any]:
+    """Two arms, two resources, contexts of two numbers, holds that expire while a trial runs."""
+    return {
+        "id": name,
+        "arms": [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}],
+        "resources": [
+            {"id": "usd", "budget": budget, "max_cost": 1},
+            {"id": "impressions", "budget": budget * 2, "max_cost": 1},
+        ],
+        "horizon": 1_000_000,
+        "context": {"dimension": 2},
+        "feedback": {"ttl_seconds": TTL_SECONDS},
+        "seed": 11,
+    } | changes
+
+
+@dataclass
+class Load:
+    """Clients at work on some campaigns, at the ports of some servers."""
+
+    history: History
+    ports: Sequence[int]
+    campaigns: list[str]
+    seed: int
+    habits: Habits = field(default_factory=Habits)
+    label: str = "d"  # what the ids of its decisions begin with
+    pause_seconds: float = 0.0  # between the calls of a client
+    _numbers: Any = field(default_factory=count)
+    is_running: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self, clients: int) -> None:
+        """Let clients work."""
+        self.is_running = True
+        for number in range(clients):
+            port = self.ports[number % len(self.ports)]
+            self._tasks.append(asyncio.create_task(self._work(Wire(port), random.Random(f"{self.seed}:{number}"))))
+
+    async def stop(self) -> None:
+        """Let every client finish the call it is at."""
+        self.is_running = False
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+        self.seed += 1
+
+    async def _work(self, wire: Wire, chance: random.Random) -> None:
+        later: list[tuple[float, int, dict[str, Any]]] = []
+        while self.is_running:
+            now = time.monotonic()
+            if later and later[0][0] <= now:
+                _, _, body = heapq.heappop(later)
+                await self._call(wire, "/feedback", body, chance)
+                continue
+            for body in await self._decide(wire, chance):
+                delay = chance.random() * self.habits.delay_seconds_max if chance.random() < self.habits.delayed else 0
+                heapq.heappush(later, (now + delay, next(self._numbers), body))
+                if chance.random() < self.habits.duplicate:
+                    again = now + delay * chance.choice((1, 2))
+                    heapq.heappush(later, (again, next(self._numbers), body))
+            await asyncio.sleep(self.pause_seconds)
+        wire.cut()
+
+    async def _call(self, wire: Wire, path: str, body: dict[str, Any], chance: random.Random) -> Call:
+        call = Call(path, body, 0.0)
+        self.history.calls.append(call)
+        if chance.random() < self.habits.hang_up:
+            await wire.hang_up_on(call, bytes_sent=chance.choice((None, None, 200)))
+            return call
+        await wire.ask(call)
+        if not call.is_definite:
+            await asyncio.sleep(PAUSE_SECONDS)
+        return call
+
+    async def _decide(self, wire: Wire, chance: random.Random) -> list[dict[str, Any]]:
+        """Ask for one decision, or a few; what will be reported of them."""
+        name = chance.choice(self.campaigns)
+        batch = chance.random() < self.habits.batch
+        items = [
+            {"decision_id": f"{self.label}{next(self._numbers)}", "context": [chance.random(), chance.random()]}
+            for _ in range(chance.randint(2, 5) if batch else 1)
+        ]
+        body = {"campaign_id": name, "items": items} if batch else {"campaign_id": name, **items[0]}
+        call = await self._call(wire, "/decide/batch" if batch else "/decide", body, chance)
+        if call.status != 200:
+            return []
+        answers = call.json["decisions"] if batch else [call.json]
+        return [report for answer in answers if answer["arm"] for report in self._reports(answer, chance)]
+
+    def _reports(self, answer: dict[str, Any], chance: random.Random) -> list[dict[str, Any]]:
+        """What a client tells of one decision, if anything."""
+        decision = {"campaign_id": answer["campaign_id"], "decision_id": answer["decision_id"]}
+        habits = self.habits
+        if chance.random() < habits.missing:
+            return []
+        if chance.random() < habits.void:
+            return [decision | {"void": True}]
+        held = {name: micros_of(amount) for name, amount in answer["hold"].items()}
+        costs = {name: chance.randint(0, amount) for name, amount in held.items()}
+        if chance.random() < habits.excessive:
+            name = chance.choice(sorted(held))
+            costs[name] = held[name] + chance.randint(1, MICROS)
+        halves: list[dict[str, Any]] = [
+            {"costs": {name: amount / MICROS for name, amount in costs.items()}},
+            {"reward": chance.choice((0.0, 0.25, 1.0))},
+        ]
+        if chance.random() >= habits.apart:
+            return [decision | halves[0] | halves[1]]
+        chance.shuffle(halves)
+        if chance.random() < 0.2:  # a client that repeats the half it has told already
+            halves[1] = halves[0] | halves[1]
+        return [decision | half for half in halves]

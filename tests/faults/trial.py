@@ -1,0 +1,207 @@
+"""One trial: servers on a database, clients at work, a fault, a recovery, a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from service.settings import environment_variable
+from tests.faults.books import read_books
+from tests.faults.checker import Finding, findings
+from tests.faults.history import ORDER, Call, History
+from tests.faults.load import Habits, Load, campaign
+from tests.faults.processes import Ground, Server
+from tests.faults.report import Row
+from tests.faults.wire import Wire, get
+
+READY_SECONDS_MAX = 30.0
+REPLAY_SECONDS_MAX = 600.0
+# Acknowledged requests that are sent once more at the end; the books are read for all of them in any case.
+REPLAYS_MAX = 4_000
+ASKERS = 8
+ATTEMPTS_MAX = 20
+ATTEMPT_PAUSE_SECONDS = 0.2
+DETAILS_MAX = 5
+LOOSE, FREE = "loose", "free"
+SETTINGS = {"request_deadline_ms": 4_000, "statement_timeout_ms": 3_000}
+
+
+class Trial:
+    """What happens between a fresh database and a row of the table."""
+
+    def __init__(
+        self, ground: Ground, url: str, served: str, *, servers: int, seed: int, habits: Habits, settings: Any
+    ) -> None:
+        self.ground = ground
+        self.url = url
+        self.chance = random.Random(seed)
+        self.history = History()
+        self.servers = [Server(ground, served, SETTINGS | settings) for _ in range(servers)]
+        self.load = Load(self.history, [server.port for server in self.servers], [LOOSE, FREE], seed, habits)
+        self.recoveries: list[float] = []
+        self.injections = 0
+        self.replays_max = REPLAYS_MAX
+        self.found: list[Finding] = []
+
+    @property
+    def server(self) -> Server:
+        """The first of the servers."""
+        return self.servers[0]
+
+    async def start(self) -> None:
+        """Start every server and make the campaigns."""
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            await ready(server)
+        await self.create(campaign(LOOSE, budget=100_000))
+        terms = {"ttl_seconds": 1, "missing_cost": "none", "missing_reward": None}
+        await self.create(campaign(FREE, budget=100_000, feedback=terms))
+
+    async def restart(self, **settings: Any) -> None:
+        """Kill the first server if it still runs, start it, and note the time it takes to serve."""
+        self.server.kill()
+        since = time.monotonic()
+        self.server.start(**settings)
+        await self.recovered(self.server, since)
+
+    async def create(self, body: dict[str, Any]) -> None:
+        """Make a campaign."""
+        call = Call("/campaigns", body, 0.0)
+        self.history.calls.append(call)
+        wire = Wire(self.server.port)
+        await wire.ask(call)
+        wire.cut()
+
+    async def tighten(self, number: int) -> None:
+        """A campaign that will run out of budget under the load that follows; the one before it is left."""
+        name = f"tight-{number}"
+        await self.create(campaign(name, budget=12))
+        self.load.campaigns[:] = [LOOSE, FREE, name]
+
+    async def recovered(self, server: Server, since: float) -> None:
+        """Wait until the server serves, under load until it has decided; note how long after `since` that was."""
+        mark = len(self.history.calls)
+        await ready(server)
+        ended = time.monotonic()
+        while self.load.is_running:
+            answers = [call for call in self.history.calls[mark:] if call.is_acknowledged and call.port == server.port]
+            if answers:
+                ended = min(call.answered_at or 0.0 for call in answers)
+                break
+            assert time.monotonic() - ended < READY_SECONDS_MAX, "the server is ready and yet acknowledges nothing"
+            await asyncio.sleep(0.01)
+        self.recoveries.append(ended - since)
+
+    def note(self, kind: str, what: str) -> None:
+        """Something wrong that is not in the books: late answers, a process that stays, a neighbour disturbed."""
+        self.found.append(Finding(kind, "", what))
+
+    async def ask_again(self, server: Server) -> None:
+        """Send what has no definite answer once more, then a good part of what was acknowledged."""
+        waiting = self.history.unanswered()
+        for path in ORDER:
+            await self._shared(server, [call for call in waiting if call.path == path])
+        known = self.history.acknowledged()
+        known = [call for call in known if call.path != "/campaigns"]
+        await self._shared(server, self.chance.sample(known, min(self.replays_max, len(known))))
+
+    async def _shared(self, server: Server, calls: list[Call]) -> None:
+        """Several clients at once; what is about one decision stays with one of them, in its order."""
+        parts: list[list[Call]] = [[] for _ in range(ASKERS)]
+        for call in calls:
+            parts[hash(call.body.get("decision_id", call.key)) % ASKERS].append(call)
+        await asyncio.gather(*(self._again(Wire(server.port), part) for part in parts))
+
+    async def _again(self, wire: Wire, calls: list[Call]) -> None:
+        for call in calls:
+            for _ in range(ATTEMPTS_MAX):  # a service that has just come back may still be busy
+                again = Call(call.path, call.body, 0.0)
+                self.history.calls.append(again)
+                if (await wire.ask(again)).is_definite:
+                    break
+                await asyncio.sleep(ATTEMPT_PAUSE_SECONDS)
+        wire.cut()
+
+    async def verdict(self, fault: str, database: str, note: str = "", *, replay: bool = True) -> Row:
+        """Check the books as the fault left them, ask again, check once more, and let the service verify itself."""
+        lost = [one for one in findings(self.history, read_books(self.url)) if one.kind in ("lost", "duplicated")]
+        await self.ask_again(self.server)
+        self.found += [*lost, *findings(self.history, read_books(self.url))]
+        for name in read_books(self.url):
+            answer = await get(self.server.port, f"/admin/campaigns/{name}/verify")
+            self.found += [Finding("verify", name, str(check)) for check in answer["checks"] if not check["ok"]]
+        if replay:
+            await asyncio.to_thread(self._replay)
+        distinct = list(dict.fromkeys(self.found))
+        return Row(
+            fault=fault,
+            database=database,
+            injections=self.injections,
+            acknowledged=len(self.history.acknowledged()),
+            findings=dict(Counter(one.kind for one in distinct)),
+            recoveries=tuple(round(seconds, 4) for seconds in self.recoveries),
+            note=note,
+            details=tuple(f"{one.kind}: {one.campaign} {one.what}"[:600] for one in distinct[:DETAILS_MAX]),
+        )
+
+    def _replay(self) -> None:
+        """Stop everything and derive every decision again: whoever decided had learnt what the log says, no more."""
+        self.kill_all()
+        log = self.ground.folder / f"replay-{self.server.port}.log"
+        environment = {environment_variable("database_url"): self.url}
+        code = self.ground.zygote.start(["replay"], environment, self.ground.folder, log).wait(REPLAY_SECONDS_MAX)
+        if code != 0:
+            self.note("replay", f"decisions do not follow from the log: {log.read_text()[-500:]}")
+
+    def expect_running(self) -> None:
+        """The service came through this without a restart."""
+        for server in self.servers:
+            if server.child is None or server.child.code() is not None:
+                self.note("ended", f"the process at port {server.port} has ended")
+
+    def kill_all(self) -> None:
+        """End every server."""
+        for server in self.servers:
+            server.kill()
+
+
+async def ready(server: Server) -> None:
+    """Wait until the server says that it can serve."""
+    started = time.monotonic()
+    wire = Wire(server.port)
+    while (await wire.ask(Call("/readyz", {}, 0.0), method="GET")).status != 200:
+        assert server.child is not None
+        if time.monotonic() - started > READY_SECONDS_MAX or server.child.code() is not None:
+            tail = server.log.read_text()[-2000:] if server.log.exists() else ""
+            raise AssertionError(f"the server does not come up: {server.child.code()} {tail}")
+        await asyncio.sleep(0.01)
+    wire.cut()
+
+
+@asynccontextmanager
+async def trial(
+    ground: Ground,
+    dialect: str,
+    *,
+    seed: int,
+    servers: int = 1,
+    habits: Habits | None = None,
+    folder: Path | None = None,
+    through: Callable[[str], str] = str,
+    **settings: Any,
+) -> AsyncIterator[Trial]:
+    """A trial with its servers started, which are killed at the end; `through` makes the URL that they are given."""
+    with ground.database(dialect, folder=folder) as url:
+        one = Trial(ground, url, through(url), servers=servers, seed=seed, habits=habits or Habits(), settings=settings)
+        try:
+            await one.start()
+            yield one
+        finally:
+            one.kill_all()

@@ -1,0 +1,81 @@
+"""A process that has imported the program and does nothing but fork: a restart then takes a fraction of a second.
+
+Reads one order a line from its standard input, answers each with one line. What it forks is a process of its own, which
+runs `cbwk` with the arguments and the environment of the order; to kill it is to kill the service. When the input
+ends, what it has started ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+
+def shift_clock(seconds: float) -> None:
+    """Make the clock on the wall wrong from the start; it must come before the service is imported."""
+    right = time.time_ns
+
+    def wrong() -> int:
+        return right() + int(seconds * 1e9)
+
+    time.time_ns = wrong
+
+
+def main() -> None:
+    """Import, then fork as ordered."""
+    shift_clock(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
+    import service.server  # noqa: PLC0415 - imported here so that children have it
+    import service.store.migrate  # noqa: F401, PLC0415
+
+    children: set[int] = set()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "arguments" in order:
+            child = os.fork()
+            if child == 0:
+                _become(order)
+            children.add(child)
+            print(json.dumps({"pid": child}), flush=True)
+        else:
+            print(json.dumps({"code": _code(order["pid"], children)}), flush=True)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+
+
+def _code(pid: int, children: set[int]) -> int | None:
+    """How a child ended, as subprocess says it; None while it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    if found == 0:
+        return None
+    children.discard(pid)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _become(order: dict[str, Any]) -> NoReturn:
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for descriptor, source in ((0, nothing), (1, log), (2, log)):
+            os.dup2(source, descriptor)
+        os.chdir(order["folder"])
+        for name in [name for name in os.environ if name.startswith("CBWK_")]:
+            del os.environ[name]
+        os.environ.update(order["environment"])
+        from service.cli import main as cbwk  # noqa: PLC0415
+
+        code = cbwk(order["arguments"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
