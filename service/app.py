@@ -9,6 +9,7 @@ from typing import Any
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from service.answers import database_problem, problem_answer, query_errors
 from service.auth import KeyRing
 from service.envelope import Envelope, route_of
 from service.metrics import Metrics
+from service.pages import page
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
 from service.routes import admin, campaigns, health
 from service.routes.hot import HOT_ROUTES, ShortWay
@@ -72,6 +74,7 @@ def create_app(
     app = _Application(
         title="cbwk",
         version=version("cbwk"),
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
@@ -87,6 +90,7 @@ def create_app(
     app.short_envelope = Envelope(app.short_way, metrics=metrics, body_bytes_max=limit)
     for route in HOT_ROUTES:  # what is no POST ends here
         app.add_route(route.path, route.endpoint, methods=["POST"])
+    app.add_route("/docs", _docs, include_in_schema=False)
     for router in (campaigns.router, admin.router, health.router):
         app.include_router(router)
     app.add_exception_handler(Problem, _problem)
@@ -112,6 +116,11 @@ def _gauges(app: FastAPI) -> reads.Gauges:
         return reads.Gauges([], {}, {})
     with app.state.database.read() as connection:
         return reads.gauges(connection)
+
+
+async def _docs(request: Request) -> Response:
+    html = get_swagger_ui_html(openapi_url="/openapi.json", title=request.app.title).body
+    return page(bytes(html).decode())
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -20,6 +20,8 @@ from service.metrics import Metrics
 from service.problems import Problem, TooLarge
 
 _REQUEST_ID = b"x-request-id"
+# Answers are about money, and some carry keys: unless one says otherwise, it is not kept and not guessed at.
+_CAUTIONS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 # What proxies call an answer that nobody was there to take.
 CLIENT_GONE = 499
 
@@ -74,7 +76,10 @@ class _Outgoing:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"].append((_REQUEST_ID, self._identity.encode()))
+            headers = message["headers"]
+            given = [name for name, _ in headers]
+            headers.append((_REQUEST_ID, self._identity.encode()))
+            headers += [caution for caution in _CAUTIONS if caution[0] not in given]
         await self._send(message)
 
 

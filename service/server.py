@@ -1,5 +1,6 @@
 """One process that listens, serves and stops when told."""
 
+import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.auth import KeyRing
+from service.connections import Connection, close_late
 from service.engine import Engine
 from service.fault import fault_at
 from service.metrics import Metrics
@@ -27,6 +29,10 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "log_level": "warning",
     "access_log": False,
     "log_config": None,
+    "server_header": False,
+    "proxy_headers": False,  # nobody here asks where a request comes from
+    "ws": "none",
+    "http": Connection,
     "timeout_graceful_shutdown": STOP_SECONDS,
 }
 
@@ -88,9 +94,11 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         )
         await engine.start()
         app.state.engine = engine
+        sweep = asyncio.create_task(close_late(server.server_state.connections, settings.receive_seconds_max))
         try:
             yield
         finally:  # by now no request is under way: uvicorn has waited for them
+            sweep.cancel()
             await engine.stop()
             database.close()
 

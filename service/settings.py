@@ -56,11 +56,14 @@ class Settings(BaseSettings):
     model_body_bytes_max: int = Field(
         default=2**26, ge=1024, le=2**29, description="how many bytes a model that is sent may have"
     )
+    receive_seconds_max: int = Field(
+        default=30, ge=1, le=3_600, description="how long a request may take to arrive; then its connection is closed"
+    )
     request_deadline_ms: int = Field(
         default=1_000, ge=10, le=600_000, description="after how long a request that still waits is answered with 503"
     )
     queue_max: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="how many commands may wait; more are answered with 503"
+        default=10_000, ge=1, le=1_000_000, description="how many commands may wait; fewer if that many take too long"
     )
     memory_bytes_max: int = Field(
         default=2**29, ge=2**20, le=2**40, description="how many bytes of policies' states are kept in memory"

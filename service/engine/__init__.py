@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from threading import Condition, Thread
 
 import structlog
 
 from service.engine import stages
 from service.engine.background import in_background
-from service.engine.commands import Answer, Command, Expire, Item
+from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
+from service.engine.pace import Pace
 from service.engine.processor import Processor
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
@@ -21,18 +23,23 @@ from service.store.database import Database
 
 __all__ = ["Engine"]
 
-# How many commands one transaction takes at the most.
-BATCH_MAX = 256
 # How often holds are looked at when nothing else happens.
 EXPIRE_EVERY_SECONDS = 1.0
 # How often stages are looked at that only wait for their last outcomes.
 STAGES_EVERY_SECONDS = 1.0
+FULL = "more is asked than can be answered in time; try again"
+
+Waiting = tuple[Item, asyncio.Future[Answer]]
 
 log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """A queue and the one loop that empties it: idle, a batch is one command; busy, it forms while the last commits."""
+    """A queue and the one thread that empties it: idle, a batch is one command; busy, it forms while the last commits.
+
+    Only the event loop puts commands in and answers them. The thread takes the next batch by itself, so that an event
+    loop that is busy with refusals does not keep the database waiting.
+    """
 
     def __init__(
         self,
@@ -56,46 +63,51 @@ class Engine:
         self._reached = reached
         self._on_failure = on_failure
         self._database = database
-        self._queue: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
-        self._queue_max = queue_max
-        self._deadline_seconds = deadline_seconds
-        self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cbwk-engine")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._queue: deque[Waiting] = deque()
+        self._changed = Condition()  # guards the queue and `_stopping`
+        self._pace = Pace(deadline_seconds, queue_max)
+        self._waiting_max = queue_max
         self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
         self._groups = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[None]
 
     @property
     def queued(self) -> int:
         """Commands that wait."""
         return len(self._queue)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a decision or an outcome that came now would be refused."""
+        return len(self._queue) >= self._waiting_max
+
     async def start(self) -> None:
         """Begin to empty the queue."""
-        self._tasks = [asyncio.create_task(task()) for task in (self._loop, self._tick, self._end_stages)]
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        Thread(target=self._work, name="cbwk-engine", daemon=True).start()
+        self._tasks = [asyncio.create_task(task()) for task in (self._tick, self._end_stages)]
 
     async def stop(self) -> None:
         """Answer what is queued, save what was learnt, end."""
-        self._stopping = True
-        self._wake.set()
-        loop, *timed = self._tasks
-        for task in timed:
+        for task in self._tasks:
             task.cancel()
-        await loop
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._processor.save_all)
-        self._thread.shutdown()
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        await self._ended
 
     async def submit(self, command: Command) -> Answer:
         """Queue a command and wait for its commit; raises the Problem it was answered with."""
-        return await self._queued(command, 0)
+        (future,) = self._queued([command], 0)
+        return await future
 
     async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
         """Queue commands for one transaction; each is answered for itself, and all are unavailable or none."""
         self._groups += 1
-        if len(self._queue) + len(commands) > self._queue_max:
-            raise Unavailable("the queue is full; try again", kind="queue-full")
-        waiting = [self._queued(command, self._groups) for command in commands]
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        answers = await asyncio.gather(*self._queued(commands, self._groups), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, Unavailable):
                 raise answer
@@ -103,47 +115,75 @@ class Engine:
                 raise answer
         return [answer for answer in answers if isinstance(answer, Answer | Problem)]
 
-    def _queued(self, command: Command, group: int) -> asyncio.Future[Answer]:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        if self._stopping or len(self._queue) >= self._queue_max:
-            reason = "the service is stopping" if self._stopping else "the queue is full; try again"
-            future.set_exception(Unavailable(reason, kind="queue-full"))
-            return future
-        self._queue.append((Item(command, time.monotonic() + self._deadline_seconds, group), future))
-        self._wake.set()
-        return future
+    def _queued(self, commands: Sequence[Command], group: int) -> list[asyncio.Future[Answer]]:
+        """Put commands into the queue, or raise; a group that finds any room goes in whole."""
+        # What administrators ask, and what the engine asks itself, is little and may wait longer.
+        hot = isinstance(commands[0], Decide | Feedback)
+        deadline = time.monotonic() + self._pace.deadline_seconds if hot else inf
+        with self._changed:
+            if self._stopping:
+                raise Unavailable("the service is stopping", kind="queue-full")
+            if len(self._queue) + len(commands) > self._pace.queue_max or (hot and self.is_full):
+                raise Unavailable(FULL, kind="queue-full")
+            futures = [self._loop.create_future() for _ in commands]
+            items = [Item(command, deadline, group) for command in commands]
+            self._queue.extend(zip(items, futures, strict=True))
+            self._changed.notify()
+        return futures
 
-    async def _loop(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _work(self) -> None:
+        """What the engine's thread does, until the engine stops."""
         while True:
-            while not self._queue:
-                if self._stopping:
-                    return
-                self._wake.clear()
-                await self._wake.wait()
             batch = self._taken()
-            if batch:
-                await loop.run_in_executor(self._thread, self._processor.run, [item for item, _ in batch])
-                self._reached("before-answer")
-                for item, future in batch:
-                    _answer(future, item.answer)
-                if self._processor.failed and not self._stopping:
-                    self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
-                    self._on_failure()
+            if not batch:
+                break
+            started = time.monotonic()
+            try:
+                self._processor.run([item for item, _ in batch])
+            except Exception as error:
+                log.error("a batch was left without answers", exc_info=error)
+            self._reached("before-answer")
+            self._pace = self._pace.after(len(batch), time.monotonic() - started)
+            self._waiting_max = self._pace.waiting_max
+            self._loop.call_soon_threadsafe(_answer_all, batch)
+            if self._processor.failed and not self._stopping:
+                self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
+                self._loop.call_soon_threadsafe(self._on_failure)
+        self._processor.save_all()
+        self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
-    def _taken(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
-        """What goes into the next transaction; whose client is gone or whose time is up is dropped."""
-        now = time.monotonic()
-        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
-        while self._queue and (len(batch) < BATCH_MAX or self._queue[0][0].together):
+    def _taken(self) -> list[Waiting]:
+        """What goes into the next transaction, as soon as there is something; nothing when the engine has stopped.
+
+        Whose client is gone is left out, and so is who would get the answer too late: it is better not done at all.
+        """
+        with self._changed:
+            while True:
+                while not self._queue and not self._stopping:
+                    self._changed.wait()
+                if not self._queue:
+                    return []
+                batch, late = self._chosen(time.monotonic() + self._pace.batch_seconds(len(self._queue)))
+                if late:
+                    self._loop.call_soon_threadsafe(_answer_all, late)
+                if batch:
+                    return batch
+
+    def _chosen(self, ends_at: float) -> tuple[list[Waiting], list[Waiting]]:
+        batch: list[Waiting] = []
+        late: list[Waiting] = []
+        group = 0
+        while self._queue and (len(batch) < self._pace.batch_max or 0 < group == self._queue[0][0].together):
             item, future = self._queue.popleft()
+            group = item.together
             if future.done():
                 continue
-            if item.deadline < now:
-                _answer(future, Unavailable("the request's time was up before its turn came", kind="deadline-passed"))
-                continue
-            batch.append((item, future))
-        return batch
+            if item.deadline < ends_at:
+                item.answer = Unavailable(FULL, kind="queue-full")
+                late.append((item, future))
+            else:
+                batch.append((item, future))
+        return batch, late
 
     async def _tick(self) -> None:
         """Let holds expire."""
@@ -172,10 +212,11 @@ class Engine:
                         log.error("stage one was not concluded from; one stage goes on", exc_info=error)
 
 
-def _answer(future: asyncio.Future[Answer], answer: Answer | BaseException | None) -> None:
-    if future.done():  # the client hung up; what was committed stays committed
-        return
-    if isinstance(answer, Answer):
-        future.set_result(answer)
-    else:
-        future.set_exception(answer or RuntimeError("a command was left without an answer"))
+def _answer_all(batch: Sequence[Waiting]) -> None:
+    for item, future in batch:
+        if future.done():  # the client hung up; what was committed stays committed
+            continue
+        if isinstance(item.answer, Answer):
+            future.set_result(item.answer)
+        else:
+            future.set_exception(item.answer or RuntimeError("a command was left without an answer"))

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import structlog
-from sqlalchemy import Connection, bindparam, delete, select, tuple_, update
+from sqlalchemy import Connection, delete, select
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
-from service.engine import administration, deciding, flight, models, settling, stages
+from service.engine import administration, deciding, flight, models, rows, settling, stages
 from service.engine.commands import (
     Adjust,
     Answer,
@@ -33,9 +33,8 @@ from service.engine.commands import (
     RevokeKey,
     SetStatus,
 )
-from service.engine.ledger import Account, Ledger
+from service.engine.ledger import Ledger
 from service.engine.memory import FarBehind, Memory, current, is_far_behind
-from service.engine.settling import Standing
 from service.engine.work import Work
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
@@ -49,26 +48,6 @@ EXPIRE_ROWS_MAX = 1_000
 SNAPSHOT_OUTCOMES = 1_000
 SNAPSHOTS_KEPT = 2
 AWAY = "the database did not answer; try again"
-
-_HOLD, _ACCOUNT, _STATE = tables.hold, tables.account, tables.campaign_state
-_OF_HOLDS = tuple_(_HOLD.c.campaign, _HOLD.c.decision).in_(bindparam("holds", expanding=True))
-EMPTY_HOLDS = update(_HOLD).where(_OF_HOLDS).values(amounts="[]")
-CLOSE_HOLDS = delete(_HOLD).where(_OF_HOLDS)
-MOVE_ACCOUNT = (
-    update(_ACCOUNT)
-    .where(_ACCOUNT.c.campaign == bindparam("of_campaign"), _ACCOUNT.c.resource == bindparam("of_resource"))
-    .values({name: bindparam(name) for name in ("granted", "held", "spent", "overrun")})
-)
-MOVE_STATE = (
-    update(_STATE)
-    .where(_STATE.c.campaign == bindparam("of_campaign"))
-    .values(
-        {
-            name: bindparam(name)
-            for name in ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
-        }
-    )
-)
 
 log = structlog.get_logger(__name__)
 
@@ -100,6 +79,7 @@ class Processor:
         self._memory = Memory(memory_bytes_max)
         self._lock_timeout_ms = lock_timeout_ms
         self._numbers: dict[str, int] = {}
+        self._births: dict[int, int] = {}  # when each campaign was made
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
 
@@ -238,7 +218,10 @@ class Processor:
         if not numbers:
             return {}
         locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
-        accounts, births = _accounts(connection, numbers), _births(connection, numbers)
+        accounts = rows.accounts(connection, numbers)
+        unborn = [number for number in numbers if number not in self._births]
+        if unborn:
+            self._births.update(rows.births(connection, unborn))
         works = {}
         for row in locked:
             if row["campaign"] not in attempt.caught_up and is_far_behind(self._memory, dict(row)):
@@ -253,7 +236,7 @@ class Processor:
                 sequence=row["sequence"],
                 model_version=row["model_version"],
                 now=max(now, row["last_event_at"]),
-                created_at=births[row["campaign"]],
+                created_at=self._births[row["campaign"]],
                 one_by_one=attempt.one_by_one,
             )
         return works
@@ -269,7 +252,7 @@ class Processor:
     def _serve(self, connection: Connection, work: Work, items: Sequence[Item]) -> None:
         """Outcomes first, then changes, then decisions."""
         feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
-        standings = _standings(connection, work, [command.decision_id for _, command in feedback])
+        standings = rows.standings(connection, work, [command.decision_id for _, command in feedback])
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
         settling.learn_all(work)
@@ -279,7 +262,7 @@ class Processor:
         decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
         requests = [command for _, command in decides]
         named = [request.decision_id for request in requests if request.decision_id is not None]
-        answers = deciding.decide(work, requests, _decisions(connection, work, named)) if requests else []
+        answers = deciding.decide(work, requests, rows.decisions(connection, work, named)) if requests else []
         for (item, _), answer in zip(decides, answers, strict=True):
             item.answer = answer
 
@@ -298,55 +281,16 @@ class Processor:
         by_number |= {work.campaign.number: work for work in more.values()}
         for number, work in by_number.items():
             mine = [row.decision for row in due if row.campaign == number]
-            still = set(_open_holds(connection, number, mine)) - set(work.closed_holds)
-            for standing in _standings_by_sequence(connection, work, sorted(still)):
+            still = set(rows.open_holds(connection, number, mine)) - set(work.closed_holds)
+            for standing in rows.standings_by_sequence(connection, work, sorted(still)):
                 settling.expire(work, standing)
             settling.learn_all(work)
 
     def _write(self, connection: Connection, works: Collection[Work]) -> None:
-        """Everything that has changed, each table in one statement however many campaigns there are."""
         self._reached("before-insert")
-        for name in ("decision", "hold", "outcome", "grant", "change"):
-            rows = [row for work in works for row in work.rows[name]]
-            if rows:
-                self._database.append(connection, tables.metadata.tables[name], rows)
+        rows.append(self._database, connection, works)
         self._reached("after-insert")
-        emptied = [(work.campaign.number, decision) for work in works for decision in work.emptied_holds]
-        closed = [(work.campaign.number, decision) for work in works for decision in work.closed_holds]
-        for statement, holds in ((EMPTY_HOLDS, emptied), (CLOSE_HOLDS, closed)):
-            if holds:
-                connection.execute(statement, {"holds": holds})
-        connection.execute(
-            MOVE_ACCOUNT,
-            [
-                {
-                    "of_campaign": work.campaign.number,
-                    "of_resource": resource,
-                    "granted": one.granted,
-                    "held": one.held,
-                    "spent": one.spent,
-                    "overrun": one.overrun,
-                }
-                for work in works
-                for resource, one in enumerate(work.ledger.accounts)
-            ],
-        )
-        connection.execute(
-            MOVE_STATE,
-            [
-                {
-                    "of_campaign": work.campaign.number,
-                    "status": work.status,
-                    "config_version": work.campaign.version,
-                    "model_version": work.model_version,
-                    "sequence": work.sequence,
-                    "round": int(work.state.books[0, 0]),
-                    "books": work.state.books.astype("<f8").tobytes(),
-                    "last_event_at": work.now,
-                }
-                for work in works
-            ],
-        )
+        rows.move(connection, works)
 
     def _observe(self, work: Work) -> None:
         """Tell the metrics what was committed."""
@@ -445,75 +389,3 @@ def _administered(connection: Connection, work: Work, item: Item) -> Answer | Pr
     if isinstance(command, EndStage):
         return stages.end_stage(work, command)
     return None
-
-
-def _accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Account]]:
-    account = tables.account
-    found: dict[int, list[Account]] = defaultdict(list)
-    rows = connection.execute(
-        select(account).where(account.c.campaign.in_(numbers)).order_by(account.c.campaign, account.c.resource)
-    )
-    for row in rows:
-        found[row.campaign].append(Account(row.granted, row.held, row.spent, row.overrun))
-    return found
-
-
-def _births(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
-    campaign = tables.campaign
-    found = connection.execute(select(campaign.c.number, campaign.c.created_at).where(campaign.c.number.in_(numbers)))
-    return {row.number: row.created_at for row in found}
-
-
-def _decisions(connection: Connection, work: Work, ids: Sequence[str]) -> dict[str, Any]:
-    if not ids:
-        return {}
-    decision = tables.decision
-    rows = connection.execute(
-        select(decision).where(decision.c.campaign == work.campaign.number, decision.c.decision_id.in_(set(ids)))
-    ).mappings()
-    return {row["decision_id"]: row for row in rows}
-
-
-def _standings(connection: Connection, work: Work, ids: Sequence[str]) -> dict[str, Standing]:
-    rows = _decisions(connection, work, ids)
-    standings = _folded(connection, work, list(rows.values()))
-    return {standing.row["decision_id"]: standing for standing in standings}
-
-
-def _standings_by_sequence(connection: Connection, work: Work, sequences: Sequence[int]) -> list[Standing]:
-    if not sequences:
-        return []
-    decision = tables.decision
-    rows = connection.execute(
-        select(decision)
-        .where(decision.c.campaign == work.campaign.number, decision.c.sequence.in_(sequences))
-        .order_by(decision.c.sequence)
-    ).mappings()
-    return _folded(connection, work, list(rows))
-
-
-def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Standing]:
-    if not rows:
-        return []
-    outcome = tables.outcome
-    found = connection.execute(
-        select(outcome)
-        .where(outcome.c.campaign == work.campaign.number, outcome.c.decision.in_([row["sequence"] for row in rows]))
-        .order_by(outcome.c.sequence)
-    ).mappings()
-    by_decision: dict[int, list[Any]] = defaultdict(list)
-    for one in [*found, *work.rows["outcome"]]:
-        by_decision[one["decision"]].append(one)
-    return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
-
-
-def _open_holds(connection: Connection, number: int, decisions: Sequence[int]) -> list[int]:
-    """Which of these holds are open, read after the lock."""
-    if not decisions:
-        return []
-    hold = tables.hold
-    return list(
-        connection.execute(
-            select(hold.c.decision).where(hold.c.campaign == number, hold.c.decision.in_(decisions))
-        ).scalars()
-    )

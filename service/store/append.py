@@ -10,7 +10,8 @@ from typing import Any
 
 import psycopg
 from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBinary, SmallInteger, Table, Text
-from sqlalchemy.exc import DBAPIError
+
+from service.store.prepared import as_sqlalchemy
 
 _POSTGRESQL_TYPES = {
     SmallInteger: "int2",
@@ -83,10 +84,4 @@ def _copy(connection: Connection, columns: _Columns, values: Sequence[tuple[Any,
             for row in values:
                 copy.write_row(row)
     except psycopg.Error as error:
-        # As SQLAlchemy would raise it, had the statement gone through it: callers need not know that it did not.
-        wrapped = DBAPIError.instance(
-            columns.copy, None, error, psycopg.Error, connection_invalidated=driver.closed, dialect=connection.dialect
-        )
-        if driver.closed:
-            connection.invalidate(error)
-        raise wrapped from error
+        raise as_sqlalchemy(connection, columns.copy, error) from error

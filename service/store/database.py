@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import psycopg
-from sqlalchemy import Connection, Engine, QueuePool, RowMapping, Table, bindparam, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, QueuePool, Table, create_engine, event, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -32,6 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.settings import Settings
 from service.store import tables
 from service.store.append import append_rows
+from service.store.prepared import Prepared, Row
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15
@@ -60,12 +61,20 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _CLOCK_START_MICROS = (time.time_ns() - time.clock_gettime_ns(_CLOCK)) // 1000
 
 # Built once: every batch runs one of them.
-_STATES = (
-    select(tables.campaign_state)
-    .where(tables.campaign_state.c.campaign.in_(bindparam("numbers", expanding=True)))
-    .order_by(tables.campaign_state.c.campaign)
+_CAMPAIGN_STATE = tables.campaign_state
+_STATES = Prepared(
+    lambda among: (
+        select(_CAMPAIGN_STATE).where(_CAMPAIGN_STATE.c.campaign.in_(among)).order_by(_CAMPAIGN_STATE.c.campaign)
+    )
 )
-_STATES_LOCKED = _STATES.with_for_update()
+_STATES_LOCKED = Prepared(
+    lambda among: (
+        select(_CAMPAIGN_STATE)
+        .where(_CAMPAIGN_STATE.c.campaign.in_(among))
+        .order_by(_CAMPAIGN_STATE.c.campaign)
+        .with_for_update()
+    )
+)
 # Sessions in the middle of a COPY or of a pipeline whose client says nothing: they are not idle in their transaction,
 # no timeout ends them, and their locks stay.
 _END_FROZEN = text(
@@ -244,7 +253,7 @@ class Database:
         """Add rows of plain Python values, all with the columns of the first: the fast way of either database."""
         append_rows(connection, table, rows)
 
-    def lock_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int) -> Sequence[RowMapping]:
+    def lock_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int) -> list[Row]:
         """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
 
         A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
@@ -260,7 +269,7 @@ class Database:
         if rows is not None:
             # The savepoint stays open: a row locked in one subtransaction and updated in another costs PostgreSQL more.
             return rows
-        locked: list[RowMapping] = []
+        locked: list[Row] = []
         if len(numbers) == 1:
             return locked
         for number in sorted(set(numbers)):
@@ -422,12 +431,13 @@ def _postgresql_engine(
     return engine
 
 
-def _states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Sequence[RowMapping]:
-    found = connection.execute(_STATES_LOCKED if lock else _STATES, {"numbers": sorted(set(numbers))})
-    return found.mappings().all()
+def _states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> list[Row]:
+    if not numbers:
+        return []
+    return (_STATES_LOCKED if lock else _STATES).fetch(connection, sorted(set(numbers)))
 
 
-def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> Sequence[RowMapping] | None:
+def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> list[Row] | None:
     """The locked rows, or None and nothing locked since the last savepoint if one could not be had in time."""
     try:
         return _states(connection, numbers, lock=True)

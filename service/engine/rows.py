@@ -1,0 +1,172 @@
+"""What a transaction of the engine reads and writes, statement by statement."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, bindparam, delete, select, tuple_, update
+
+from service.engine.ledger import Account
+from service.engine.settling import Standing
+from service.engine.work import Work
+from service.store import tables
+from service.store.database import Database
+from service.store.prepared import Prepared
+
+_account, _campaign, _decision = tables.account, tables.campaign, tables.decision
+_hold, _outcome, _state = tables.hold, tables.outcome, tables.campaign_state
+_NUMBER: BindParameter[int] = bindparam("number")
+
+_ACCOUNTS = Prepared(
+    lambda among: (
+        select(_account).where(_account.c.campaign.in_(among)).order_by(_account.c.campaign, _account.c.resource)
+    )
+)
+_BIRTHS = Prepared(
+    lambda among: select(_campaign.c.number, _campaign.c.created_at).where(_campaign.c.number.in_(among))
+)
+_DECISIONS = Prepared(
+    lambda among: select(_decision).where(_decision.c.campaign == _NUMBER, _decision.c.decision_id.in_(among))
+)
+_DECISIONS_BY_SEQUENCE = Prepared(
+    lambda among: (
+        select(_decision)
+        .where(_decision.c.campaign == _NUMBER, _decision.c.sequence.in_(among))
+        .order_by(_decision.c.sequence)
+    )
+)
+_OUTCOMES = Prepared(
+    lambda among: (
+        select(_outcome)
+        .where(_outcome.c.campaign == _NUMBER, _outcome.c.decision.in_(among))
+        .order_by(_outcome.c.sequence)
+    )
+)
+_OPEN_HOLDS = Prepared(
+    lambda among: select(_hold.c.decision).where(_hold.c.campaign == _NUMBER, _hold.c.decision.in_(among))
+)
+_OF_HOLD = _hold.c.campaign == _NUMBER, _hold.c.decision == bindparam("of_decision")
+_EMPTY_HOLD = Prepared(lambda _: update(_hold).where(*_OF_HOLD).values(amounts=bindparam("nothing")))
+_CLOSE_HOLD = Prepared(lambda _: delete(_hold).where(*_OF_HOLD))
+# One statement where each takes a message of its own; SQLite, which has none, finds pairs only by looking at every row.
+_CLOSE_HOLDS = delete(_hold).where(tuple_(_hold.c.campaign, _hold.c.decision).in_(bindparam("pairs", expanding=True)))
+_MOVE_ACCOUNT = Prepared(
+    lambda _: (
+        update(_account)
+        .where(_account.c.campaign == _NUMBER, _account.c.resource == bindparam("of_resource"))
+        .values({name: bindparam(f"new_{name}") for name in ("granted", "held", "spent", "overrun")})
+    )
+)
+_STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
+_MOVE_STATE = Prepared(
+    lambda _: (
+        update(_state)
+        .where(_state.c.campaign == _NUMBER)
+        .values({name: bindparam(f"new_{name}") for name in _STATE_COLUMNS})
+    )
+)
+
+
+def accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Account]]:
+    """The accounts of campaigns, in the order of their resources."""
+    found: dict[int, list[Account]] = defaultdict(list)
+    for row in _ACCOUNTS.fetch(connection, numbers):
+        found[row["campaign"]].append(Account(row["granted"], row["held"], row["spent"], row["overrun"]))
+    return found
+
+
+def births(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
+    """When campaigns were made."""
+    return {row["number"]: row["created_at"] for row in _BIRTHS.fetch(connection, numbers)}
+
+
+def decisions(connection: Connection, work: Work, ids: Collection[str]) -> dict[str, Any]:
+    """The campaign's decisions of these ids."""
+    if not ids:
+        return {}
+    rows = _DECISIONS.fetch(connection, list(ids), number=work.campaign.number)
+    return {row["decision_id"]: row for row in rows}
+
+
+def standings(connection: Connection, work: Work, ids: Collection[str]) -> dict[str, Standing]:
+    """What has become of the decisions of these ids."""
+    rows = decisions(connection, work, ids)
+    return {standing.row["decision_id"]: standing for standing in _folded(connection, work, list(rows.values()))}
+
+
+def standings_by_sequence(connection: Connection, work: Work, sequences: Sequence[int]) -> list[Standing]:
+    """What has become of the decisions of these numbers."""
+    if not sequences:
+        return []
+    rows = _DECISIONS_BY_SEQUENCE.fetch(connection, sequences, number=work.campaign.number)
+    return _folded(connection, work, rows)
+
+
+def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Standing]:
+    if not rows:
+        return []
+    found = _OUTCOMES.fetch(connection, [row["sequence"] for row in rows], number=work.campaign.number)
+    by_decision: dict[int, list[Any]] = defaultdict(list)
+    for one in [*found, *work.rows["outcome"]]:
+        by_decision[one["decision"]].append(one)
+    return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
+
+
+def open_holds(connection: Connection, number: int, among: Sequence[int]) -> list[int]:
+    """Which of these holds are open, read after the lock."""
+    if not among:
+        return []
+    return [row["decision"] for row in _OPEN_HOLDS.fetch(connection, among, number=number)]
+
+
+def append(database: Database, connection: Connection, works: Collection[Work]) -> None:
+    """New rows, each table in one statement however many campaigns there are."""
+    for name in ("decision", "hold", "outcome", "grant", "change"):
+        rows = [row for work in works for row in work.rows[name]]
+        if rows:
+            database.append(connection, tables.metadata.tables[name], rows)
+
+
+def move(connection: Connection, works: Collection[Work]) -> None:
+    """Rows that have changed: holds, accounts, states."""
+    emptied = [(work.campaign.number, decision) for work in works for decision in work.emptied_holds]
+    closed = [(work.campaign.number, decision) for work in works for decision in work.closed_holds]
+    if emptied:
+        _EMPTY_HOLD.run(connection, [{"number": a, "of_decision": b, "nothing": "[]"} for a, b in emptied])
+    if closed and connection.dialect.name == "sqlite":
+        _CLOSE_HOLD.run(connection, [{"number": a, "of_decision": b} for a, b in closed])
+    elif closed:
+        connection.execute(_CLOSE_HOLDS, {"pairs": closed})
+    _MOVE_ACCOUNT.run(
+        connection,
+        [
+            {
+                "number": work.campaign.number,
+                "of_resource": resource,
+                "new_granted": one.granted,
+                "new_held": one.held,
+                "new_spent": one.spent,
+                "new_overrun": one.overrun,
+            }
+            for work in works
+            for resource, one in enumerate(work.ledger.accounts)
+        ],
+    )
+    _MOVE_STATE.run(
+        connection,
+        [
+            {
+                "number": work.campaign.number,
+                "new_status": work.status,
+                "new_config_version": work.campaign.version,
+                "new_model_version": work.model_version,
+                "new_sequence": work.sequence,
+                "new_round": int(work.state.books[0, 0]),
+                "new_books": work.state.books.astype("<f8").tobytes(),
+                "new_last_event_at": work.now,
+            }
+            for work in works
+        ],
+    )

@@ -1,0 +1,99 @@
+"""Statements of the hot path: written with SQLAlchemy, compiled once, and given to the driver as they are.
+
+SQLAlchemy's own way through cache, parameters and results is most of the time that a short statement takes: 100 µs
+where SQLite itself takes 5. What comes back is what the driver makes of a column, so a boolean of SQLite is 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BindParameter, Connection, bindparam
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.expression import UpdateBase
+from sqlalchemy.sql.selectable import Select
+
+Parts = Sequence[BindParameter[Any]]
+Row = dict[str, Any]
+
+
+class _Text(NamedTuple):
+    """A statement as a driver takes it."""
+
+    sql: str
+    positions: tuple[str, ...] | None  # the parameters by name, for a driver that wants them in order
+    listed: tuple[str, ...]  # those of the list
+
+
+class Prepared:
+    """One statement; a list it has is filled up to a power of two, so that few lengths are compiled."""
+
+    def __init__(self, build: Callable[[Parts], Select[Any] | UpdateBase]) -> None:
+        self._build = build
+        self._texts: dict[tuple[str, int], _Text] = {}
+
+    def fetch(self, connection: Connection, among: Sequence[Any] = (), /, **values: Any) -> list[Row]:
+        """The rows; `among` are the values of the statement's list, at least one if it has one."""
+        text = self._text(connection, len(among))
+        filled = [*among, *[among[-1]] * (len(text.listed) - len(among))] if among else []
+        given = values | dict(zip(text.listed, filled, strict=True))
+        cursor = self._execute(connection, "execute", text, _parameters(text, given))
+        try:
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+    def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Carry it out once for each row of parameters."""
+        text = self._text(connection, 0)
+        if len(rows) == 1:
+            self._execute(connection, "execute", text, _parameters(text, rows[0])).close()
+        else:
+            self._execute(connection, "executemany", text, [_parameters(text, row) for row in rows]).close()
+
+    def _text(self, connection: Connection, among: int) -> _Text:
+        length = 1 << (among - 1).bit_length() if among else 0
+        key = connection.dialect.name, length
+        text = self._texts.get(key)
+        if text is None:
+            names = tuple(f"among_{position}" for position in range(length))
+            compiled = self._build([bindparam(name) for name in names]).compile(dialect=connection.dialect)
+            positions = None if compiled.positiontup is None else tuple(compiled.positiontup)
+            text = self._texts[key] = _Text(str(compiled), positions, names)
+        return text
+
+    @staticmethod
+    def _execute(connection: Connection, how: str, text: _Text, parameters: Any) -> Any:
+        driver: Any = connection.connection.driver_connection
+        cursor = driver.cursor()
+        try:
+            getattr(cursor, how)(text.sql, parameters)
+        except connection.dialect.loaded_dbapi.Error as error:
+            cursor.close()
+            raise as_sqlalchemy(connection, text.sql, error) from error
+        return cursor
+
+
+def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
+    return values if text.positions is None else [values[name] for name in text.positions]
+
+
+def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> BaseException:
+    """A driver's error as SQLAlchemy would raise it, had the statement gone through it: callers need not know.
+
+    A connection that is gone is not given to anybody else.
+    """
+    gone = bool(getattr(connection.connection.driver_connection, "closed", False))
+    wrapped = DBAPIError.instance(
+        statement,
+        None,
+        error,
+        connection.dialect.loaded_dbapi.Error,
+        connection_invalidated=gone,
+        dialect=connection.dialect,
+    )
+    if gone:
+        connection.invalidate(error)
+    return wrapped
