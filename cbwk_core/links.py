@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from cbwk_core.oracle import Array
 
@@ -42,7 +41,8 @@ class Logistic:
 
     def mean(self, score: Array | float) -> Array:
         """σ(z)."""
-        return np.asarray(expit(score))
+        small = np.exp(-np.abs(score))  # at most 1, whatever the sign
+        return np.asarray(np.where(np.asarray(score) >= 0.0, 1.0, small) / (1.0 + small))
 
     def slope(self, score: Array) -> Array:
         """σ'(z) = σ(z)(1 - σ(z))."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from cbwk_core import schedules
 from cbwk_core.oracle import Array, Integers, frozen
@@ -462,6 +461,9 @@ def measured_margin(policy: SquareCBwK, stage: Stage, fits: Array) -> Array:
     error = (variance + bias**2).max(axis=2).mean(axis=0)
     sampling = (np.diff(whole, axis=0) ** 2).max(axis=2).mean(axis=0) / (2.0 * contexts)
     share = MARGIN_DELTA / (1 + policy.resources)
+    # Takes long to import, and few end a stage.
+    from scipy.special import stdtrit  # noqa: PLC0415
+
     deviation = stdtrit(groups - 1, 1.0 - share) * np.sqrt(error + sampling)
     deviation[:, 1:] *= policy.problem.scale / 2.0
     unseen = math.log(1.0 / share) / np.maximum(fewest, 1.0)

@@ -29,11 +29,11 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "log_level": "warning",
     "access_log": False,
     "log_config": None,
-    "server_header": False,
-    "proxy_headers": False,  # nobody here asks where a request comes from
     "ws": "none",
     "http": Connection,
     "timeout_graceful_shutdown": STOP_SECONDS,
+    "proxy_headers": False,  # nothing here depends on the client's address
+    "server_header": False,
 }
 
 

@@ -17,7 +17,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from cbwk_core.oracle import Array, checked_candidates, checked_rows, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
@@ -130,4 +129,7 @@ def normal_points(dimension: int, points: int, seed: int = 0) -> Array:
     stretch = range(seed * points + 1, (seed + 1) * points + 1)
     fixed = [[(i * step % scale) >> surplus for step in steps] for i in stretch]
     uniforms = (np.array(fixed, dtype=np.float64) + 0.5) / 2.0**MANTISSA_BITS
+    # Takes long to import, and only this oracle needs it.
+    from scipy.special import ndtri  # noqa: PLC0415
+
     return frozen(np.asarray(ndtri(uniforms)))

@@ -15,7 +15,7 @@ from service.engine import stages
 from service.engine.background import in_background
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
 from service.engine.pace import Pace
-from service.engine.processor import Processor
+from service.engine.processor import EXPIRE_ROWS_MAX, Processor
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
@@ -186,13 +186,15 @@ class Engine:
         return batch, late
 
     async def _tick(self) -> None:
-        """Let holds expire."""
+        """Let holds expire: once a second, and again at once while there are more than one transaction takes."""
+        expired = 0
         while True:
-            await asyncio.sleep(EXPIRE_EVERY_SECONDS)
+            if expired < EXPIRE_ROWS_MAX:
+                await asyncio.sleep(EXPIRE_EVERY_SECONDS)
             try:
-                await self.submit(Expire())
+                expired = (await self.submit(Expire())).body["expired"]
             except Problem:
-                continue
+                expired = 0
 
     async def _end_stages(self) -> None:
         """Conclude from every stage one that is over: beside the queue, which goes on with one stage meanwhile."""

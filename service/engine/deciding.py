@@ -53,14 +53,18 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
             if requests[index].actions is not None:
                 answers[index] = _decide_with_actions(work, requests[index], existing)
     for index in repeats:
-        answers[index] = _repeat(work, requests[index], existing)
+        if requests[index].decision_id in existing:
+            answers[index] = _repeat(work, requests[index], existing)
+    # Their first was refused, or needed no row: each stands for itself.
+    left = [index for index in repeats if answers[index] is None]
+    if left:
+        for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
+            answers[index] = answer
     return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
 
 
 def _repeat(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
-    row = existing.get(request.decision_id or "")
-    if row is None:  # its first was not stored: decided while paused, archived or ended
-        return _unstored(work, request, work.status if work.status != "active" else ENDED)
+    row = existing[request.decision_id or ""]
     if row["request_digest"] != digest_of(request):
         return Conflict("this decision_id was used with another body", kind="decision-id-reused")
     return Answer(answer_of(work.campaign, row, request.explain), replayed=True)

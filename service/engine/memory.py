@@ -20,8 +20,7 @@ from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.engine.campaign import Campaign
 from service.engine.models import begun_model
-from service.engine.settling import ticket_from
-from service.engine.work import joined
+from service.engine.settling import tickets_from
 from service.store import tables
 from service.store.openings import opening_state
 
@@ -216,5 +215,4 @@ def _folded(connection: Connection, campaign: Campaign, state: State, after: int
 
 def _taught(campaign: Campaign, state: State, rows: Sequence[Mapping[str, Any]]) -> State:
     taught = np.array([json.loads(row["taught"]) for row in rows], dtype=np.float64)
-    tickets = joined([ticket_from(campaign, row) for row in rows])
-    return campaign.policy.teach(state, tickets, taught[:, 0], taught[:, 1:])
+    return campaign.policy.teach(state, tickets_from(campaign, rows), taught[:, 0], taught[:, 1:])

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from cbwk_core import Ticket, two_stage
+from cbwk_core import two_stage
 from cbwk_core.model import model_of, with_model
 from service.engine.ledger import Account, Ledger
 from service.engine.memory import load_campaign
 from service.engine.models import begun_model
-from service.engine.settling import ticket_from
+from service.engine.settling import tickets_from
 from service.engine.stages import STAGE
 from service.engine.work import Work
 from service.store import tables
@@ -125,7 +125,7 @@ def _decisions(connection: Connection, number: int, sequences: Sequence[int]) ->
 def advance(database: Database, work: Work, event: Event) -> None:
     """Let an event happen again."""
     if event.table == "decision":
-        work.state = work.campaign.policy.commit(work.state, _tickets(work, event.rows))
+        work.state = work.campaign.policy.commit(work.state, tickets_from(work.campaign, event.rows))
     elif event.table == "outcome":
         _settle(work, event)
     elif event.table == "change":
@@ -135,18 +135,9 @@ def advance(database: Database, work: Work, event: Event) -> None:
     work.sequence, work.now = event.last, last["decided_at"] if event.table == "decision" else last["at"]
 
 
-def _tickets(work: Work, rows: Sequence[Any]) -> Ticket:
-    tickets = [ticket_from(work.campaign, row) for row in rows]
-    return Ticket(
-        np.concatenate([ticket.arm for ticket in tickets]),
-        np.concatenate([ticket.features for ticket in tickets]),
-        np.concatenate([ticket.numbers for ticket in tickets]),
-    )
-
-
 def _settle(work: Work, event: Event) -> None:
     row, policy = event.rows[0], work.campaign.policy
-    ticket = ticket_from(work.campaign, event.decision)
+    ticket = tickets_from(work.campaign, [event.decision])
     moved = None if row["spent"] is None else np.array([json.loads(row["spent"])], dtype=np.float64)
     if row["kind"] == "void":
         work.state = policy.cancel(work.state, ticket)

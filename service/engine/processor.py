@@ -167,7 +167,9 @@ class Processor:
             for name, work in works.items():
                 self._serve(connection, work, mine[name])
             if any(isinstance(item.command, Expire) for item in items):
-                self._expire(connection, works, now, attempt)
+                expired = self._expire(connection, works, now, attempt)
+                for item in items:
+                    item.answer = Answer({"expired": expired})
             if works:
                 self._write(connection, works.values())
                 self._reached("before-commit")
@@ -193,8 +195,6 @@ class Processor:
             if isinstance(command, RevokeKey):
                 keys.revoke_key(connection, command.key_id, now, actor=command.actor)
                 return Answer({"id": command.key_id, "revoked": True})
-            if isinstance(command, Expire):
-                return Answer({})
         except Problem as problem:
             return problem
         return None
@@ -255,7 +255,7 @@ class Processor:
         standings = rows.standings(connection, work, [command.decision_id for _, command in feedback])
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
-        settling.learn_all(work)
+        settling.tell(work)
         for item in items:
             item.answer = _administered(connection, work, item) or item.answer
         flight.renew(connection, work)
@@ -266,8 +266,8 @@ class Processor:
         for (item, _), answer in zip(decides, answers, strict=True):
             item.answer = answer
 
-    def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> None:
-        """Holds past their time, of campaigns locked here or locked for it."""
+    def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> int:
+        """Holds past their time, of campaigns locked here or locked for it; how many."""
         hold = tables.hold
         due = connection.execute(
             select(hold.c.campaign, hold.c.decision)
@@ -279,12 +279,15 @@ class Processor:
         more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now, attempt)
         works.update(more)
         by_number |= {work.campaign.number: work for work in more.values()}
+        expired = 0
         for number, work in by_number.items():
             mine = [row.decision for row in due if row.campaign == number]
             still = set(rows.open_holds(connection, number, mine)) - set(work.closed_holds)
+            expired += len(still)
             for standing in rows.standings_by_sequence(connection, work, sorted(still)):
                 settling.expire(work, standing)
-            settling.learn_all(work)
+            settling.tell(work)
+        return expired
 
     def _write(self, connection: Connection, works: Collection[Work]) -> None:
         self._reached("before-insert")

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, State, Ticket
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Feedback
-from service.engine.work import MICROS_PER_SECOND, Lesson, Work, joined, ticket_of, to_json
+from service.engine.work import MICROS_PER_SECOND, Lesson, Work, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store.digests import outcome_digest
@@ -166,7 +167,8 @@ def _replay(standing: Standing, report: Report) -> Answer:
 def _void(work: Work, standing: Standing) -> Answer | Problem:
     if standing.status in ("held", "rewarded"):
         work.ledger.release(standing.hold)
-        work.state = work.campaign.policy.cancel(work.state, _ticket(work, standing))
+        tell(work)
+        work.state = work.campaign.policy.cancel(work.state, tickets_from(work.campaign, [standing.row]))
         work.closed_holds.append(standing.row["sequence"])
         return _logged(work, standing, kind="void", status="voided", released=True)
     for outcome in standing.outcomes:
@@ -222,45 +224,53 @@ def _teach(
     """
     if costs is None:
         return None
-    ticket = _ticket(work, standing)
     scaled = work.campaign.reward(reward)[0] if reward is not None else 0.0
-    amounts = np.array([costs], dtype=np.float64)
-    policy = work.campaign.policy
-    if booked_now:
-        work.state = policy.settle(work.state, ticket, np.array([scaled]), amounts, learn=False)
-    if not learn:
-        return None
-    work.lessons.append(Lesson(ticket, scaled, costs))
+    work.lessons.append(Lesson(standing.row, scaled, costs, booked_now, learn))
     if work.one_by_one:
         try:
-            learn_all(work)
+            tell(work)
         except Unsound:
-            work.lessons.clear()
+            work.lessons[-1] = work.lessons[-1]._replace(learn=False)
+            tell(work)
             work.quarantined += 1
             return None
-    return [scaled, *costs]
+    return [scaled, *costs] if learn else None
 
 
 class Unsound(Exception):  # noqa: N818
     """Something among what was to be learnt would leave a parameter not finite."""
 
 
-def learn_all(work: Work) -> None:
-    """Learn from the outcomes that wait for it, in one call: the copy that a model is changed in costs most of it.
+def tell(work: Work) -> None:
+    """Tell the policy of the outcomes that wait for it, all at once: for one it copies as much as for a hundred.
 
-    Raises Unsound where one of them would spoil the model, which must then be learnt one by one.
+    Nothing may be decided, voided or corrected before. Raises Unsound where an outcome would spoil the model, and
+    nothing is told then.
     """
     if not work.lessons:
         return
-    tickets = joined([lesson.ticket for lesson in work.lessons])
+    tickets = tickets_from(work.campaign, [lesson.row for lesson in work.lessons])
     rewards = np.array([lesson.reward for lesson in work.lessons])
     costs = np.array([lesson.costs for lesson in work.lessons], dtype=np.float64)
-    taught = work.campaign.policy.teach(work.state, tickets, rewards, costs)
-    if not _is_sound(work, taught, tickets):
-        raise Unsound
-    work.state = taught
-    work.learnt += len(work.lessons)
+    policy, state = work.campaign.policy, work.state
+    booked = np.flatnonzero([lesson.booked for lesson in work.lessons])
+    if booked.size:
+        state = policy.settle(state, _some(tickets, booked), rewards[booked], costs[booked], learn=False)
+    learn = np.flatnonzero([lesson.learn for lesson in work.lessons])
+    if learn.size:
+        learnt = _some(tickets, learn)
+        state = policy.teach(state, learnt, rewards[learn], costs[learn])
+        if not _is_sound(work, state, learnt):
+            raise Unsound
+    work.state = state
+    work.learnt += learn.size
     work.lessons.clear()
+
+
+def _some(tickets: Ticket, rows: NDArray[np.int64]) -> Ticket:
+    if rows.size == tickets.arm.size:
+        return tickets
+    return Ticket(tickets.arm[rows], tickets.features[rows], tickets.numbers[rows])
 
 
 def _is_sound(work: Work, state: State, tickets: Ticket) -> bool:
@@ -278,7 +288,8 @@ def _late(work: Work, standing: Standing, report: Report) -> Answer:
         spent = [cost - before for cost, before in zip(report.costs, booked, strict=True)]
         work.ledger.correct(spent)
         moved = np.array([spent], dtype=np.float64)
-        work.state = work.campaign.policy.correct(work.state, _ticket(work, standing), moved)
+        tell(work)
+        work.state = work.campaign.policy.correct(work.state, tickets_from(work.campaign, [standing.row]), moved)
     return _logged(
         work,
         standing,
@@ -321,23 +332,28 @@ def expire(work: Work, standing: Standing) -> None:
     work.closed_holds.append(standing.row["sequence"])
 
 
-def _ticket(work: Work, standing: Standing) -> Ticket:
-    return ticket_from(work.campaign, standing.row)
+def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
+    """The tickets of stored decisions."""
+    features = np.empty((len(rows), campaign.policy.dimension))
+    for index, row in enumerate(rows):
+        features[index] = _features_of(campaign, row)
+    numbers = np.frombuffer(b"".join([row["numbers"] for row in rows]), dtype="<f8")
+    arms = np.array([row["arm"] for row in rows], dtype=np.int64)
+    return Ticket(arms, features, numbers.reshape(len(rows), 3 + 3 * campaign.policy.resources))
 
 
-def ticket_from(campaign: Campaign, row: Any) -> Ticket:
-    """The ticket of a stored decision."""
-    context = campaign.encode(orjson.loads(row["context"]))[None]
+def _features_of(campaign: Campaign, row: Any) -> NDArray[np.float64]:
+    """What the policy saw of the arm that was chosen."""
+    context = campaign.encode(orjson.loads(row["context"]))
     if campaign.arm_encoder is None:
-        features = context[0]
-    elif row["actions"]:
+        return context
+    if row["actions"]:
         action = orjson.loads(row["actions"])[row["arm"]]
-        vector = campaign.arm_encoder.encode(action["features"]).vector
-        features = campaign.features(context, vector[None])[0, 0]
+        arm = campaign.arm_encoder.encode(action["features"]).vector
     else:
         assert campaign.arm_vectors is not None
-        features = campaign.features(context, campaign.arm_vectors[[row["arm"]]])[0, 0]
-    return ticket_of(row["arm"], features, row["numbers"])
+        arm = campaign.arm_vectors[row["arm"]]
+    return np.asarray(campaign.features(context[None], arm[None])[0, 0])
 
 
 def _logged(

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, exists, select
 
-from cbwk_core import NULL_ARM, Ticket, two_stage
+from cbwk_core import NULL_ARM, two_stage
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, EndStage
 from service.engine.memory import load_campaign
 from service.engine.models import begin_model
-from service.engine.settling import ticket_from
+from service.engine.settling import tickets_from
 from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
@@ -125,7 +125,7 @@ def _sample(connection: Connection, campaign: Campaign, drawn: int) -> two_stage
     values = np.array(taught, dtype=np.float64).reshape(-1, 1 + policy.resources)
     return two_stage.gathered(
         policy,
-        _tickets(campaign, [played[outcome["decision"]] for outcome in outcomes]),
+        tickets_from(campaign, [played[outcome["decision"]] for outcome in outcomes]),
         values[:, 0],
         values[:, 1:],
         np.array([float(outcome["taught"] is not None) for outcome in outcomes]),
@@ -150,15 +150,6 @@ def _outcomes(connection: Connection, number: int, drawn: int) -> Sequence[Any]:
         )
         .mappings()
         .all()
-    )
-
-
-def _tickets(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
-    tickets = [ticket_from(campaign, row) for row in rows]
-    return Ticket(
-        np.array([ticket.arm[0] for ticket in tickets], dtype=np.int64),
-        _stacked([ticket.features for ticket in tickets], campaign.policy.dimension),
-        _stacked([ticket.numbers for ticket in tickets], 3 + 3 * campaign.policy.resources),
     )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from cbwk_core import State, Ticket
+from cbwk_core import State
 from service.engine.campaign import Campaign
 from service.engine.ledger import Ledger
 
@@ -21,11 +18,13 @@ MICROS_PER_SECOND = 1_000_000
 
 
 class Lesson(NamedTuple):
-    """An outcome to learn from."""
+    """An outcome that the policy has not heard of yet."""
 
-    ticket: Ticket
+    row: Any  # of table decision
     reward: float  # scaled
     costs: list[int]
+    booked: bool  # its costs are booked now: the policy's own account and prices move
+    learn: bool  # both halves are known: the oracle learns
 
 
 @dataclass(slots=True)
@@ -43,8 +42,8 @@ class Work:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
     emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
-    one_by_one: bool = False  # each outcome is learnt at once, and one that would spoil the model is left out
-    lessons: list[Lesson] = field(default_factory=list)  # outcomes that are learnt together, before anything is decided
+    one_by_one: bool = False  # each outcome is told at once, and one that would spoil the model is not learnt
+    lessons: list[Lesson] = field(default_factory=list)  # outcomes that the policy is told of together
     learnt: int = 0  # outcomes learnt in this transaction
     expired: int = 0
     above_hold: int = 0
@@ -60,21 +59,7 @@ class Work:
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
-        return int(self.state.books[0, 3]) + len(self.lessons)
-
-
-def ticket_of(arm: int, features: NDArray[np.float64], numbers: bytes) -> Ticket:
-    """A ticket from what a decision's row keeps of it."""
-    return Ticket(np.array([arm]), features[None], np.frombuffer(numbers, dtype="<f8")[None])
-
-
-def joined(tickets: Sequence[Ticket]) -> Ticket:
-    """Several tickets as one."""
-    return Ticket(
-        np.concatenate([ticket.arm for ticket in tickets]),
-        np.concatenate([ticket.features for ticket in tickets]),
-        np.concatenate([ticket.numbers for ticket in tickets]),
-    )
+        return int(self.state.books[0, 3]) + sum(lesson.learn for lesson in self.lessons)
 
 
 def to_json(value: Any) -> str:

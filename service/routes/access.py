@@ -27,8 +27,14 @@ async def authorised(request: Request, role: str) -> Principal:
 
 
 def _key(request: Request) -> str:
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-    text = credentials.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
+    bearer = other = ""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization" and not bearer:
+            scheme, _, credentials = value.decode("latin-1").partition(" ")
+            bearer = credentials.strip() if scheme.lower() == "bearer" else ""
+        elif name == b"x-api-key" and not other:
+            other = value.decode("latin-1").strip()
+    text = bearer or other
     if not text:
         raise Unauthorized("send an API key as `Authorization: Bearer …` or `X-API-Key: …`", kind="key-missing")
     return text

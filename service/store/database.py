@@ -75,12 +75,13 @@ _STATES_LOCKED = Prepared(
         .with_for_update()
     )
 )
-# Sessions in the middle of a COPY or of a pipeline whose client says nothing: they are not idle in their transaction,
-# no timeout ends them, and their locks stay.
+# Sessions inside a transaction whose client says nothing. PostgreSQL's own timeout does not end all of them, and their
+# locks would stay: in the middle of a COPY or of a pipeline they are not idle, and a Flush after a statement's end, as
+# psycopg sends one to end a pipeline, stops the clock that the statement's end has started.
 _END_FROZEN = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND usename = current_user"
-    " AND application_name = current_setting('application_name') AND state = 'active' AND wait_event = 'ClientRead'"
+    " AND application_name = current_setting('application_name') AND state <> 'idle' AND wait_event = 'ClientRead'"
     " AND current_setting('idle_in_transaction_session_timeout') <> '0'"
     " AND state_change < statement_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval"
 )
@@ -257,8 +258,8 @@ class Database:
         """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
 
         A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
-        campaigns it holds and no others; the wait is then once more the timeout for each of those. Who keeps it in the
-        middle of a statement for longer than a transaction may be idle is frozen, and its session is ended. What other
+        campaigns it holds and no others; the wait is then once more the timeout for each of those. Who has been silent
+        in its transaction for longer than it may be idle is frozen, and its session is ended. What other
         transactions committed is read after this, in later statements: a statement that waits for a lock sees the rest
         of the database as it was before.
         """

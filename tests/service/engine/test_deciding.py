@@ -43,6 +43,16 @@ def test_the_same_decision_id_twice_in_one_batch_is_one_decision(database):
     assert accounts(database)[1] == ONE
 
 
+def test_a_decision_id_whose_first_request_in_the_batch_was_refused_is_decided_by_the_second(database):
+    async def play(engine):
+        return await engine.submit_together([Decide("c", "d", [0.1]), Decide("c", "d", [0.1, 0.2])])
+
+    refused, decided = with_campaign(database, play)
+    assert isinstance(refused, Invalid)
+    assert (decided.body["reason"], decided.replayed) == ("policy", False)
+    assert [row["decision_id"] for row in rows(database, tables.decision)] == ["d"]
+
+
 def test_simultaneous_requests_hold_exactly_what_there_is_room_for(database):
     async def play(engine):
         return await asyncio.gather(*(engine.submit(Decide("c", f"d{i}", [0.3, 0.6])) for i in range(300)))

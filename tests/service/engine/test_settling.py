@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from service.engine.commands import Adjust, Decide, Expire, Feedback
+from service.engine.replaying import replay
 from service.problems import Conflict, Invalid, NotFound
 from service.store import tables
 from tests.service.engine.campaigns import accounts, rows, with_campaign
@@ -258,3 +259,24 @@ def test_feedback_for_an_unknown_decision_or_resource_is_refused(database):
 
     with_campaign(database, play)
     assert accounts(database) == (10 * ONE, ONE, 0, 0)
+
+
+def test_an_outcome_that_would_spoil_the_model_is_booked_and_not_learnt_and_those_beside_it_are(database, monkeypatch):
+    def spoils(work, state, tickets):
+        return not (tickets.features == 0.9).all(axis=1).any()
+
+    monkeypatch.setattr("service.engine.settling._is_sound", spoils)
+
+    async def play(engine):
+        contexts = {"good": [0.1, 0.2], "bad": [0.9, 0.9], "fine": [0.3, 0.4]}
+        await engine.submit_together([Decide("c", name, context) for name, context in contexts.items()])
+        costs = {"usd": 0.5, "impressions": 1}
+        return await engine.submit_together([Feedback("c", name, reward=1, costs=costs) for name in contexts])
+
+    answers = with_campaign(database, play)
+    assert [answer.body["learned"] for answer in answers] == [True, False, True]
+    assert [answer.body["status"] for answer in answers] == ["settled"] * 3
+    assert [answer.body["policy_version"] for answer in answers] == [1, 1, 2]
+    assert accounts(database)[1:3] == (0, 3 * ONE // 2)
+    assert [row["taught"] is not None for row in rows(database, tables.outcome)] == [True, False, True]
+    assert replay(database, 1, advanced=lambda done, todo: None).difference is None

@@ -1,6 +1,7 @@
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from sqlalchemy import select, text, update
@@ -124,3 +125,36 @@ def test_a_frozen_transaction_is_ended_by_the_server_and_frees_its_campaign(data
     with frozen, pytest.raises(DBAPIError) as ended:
         freeze()
     assert Database.is_connection_error(ended.value)
+
+
+# What the client has sent when it freezes: the beginning of a COPY, a statement of a pipeline without the end of the
+# pipeline, or the Flush with which psycopg ends one.
+FROZEN_AFTER = {
+    "a copy has begun": lambda libpq: libpq.exec_(b"COPY audit FROM STDIN"),
+    "a pipeline has begun": lambda libpq: (
+        libpq.enter_pipeline_mode(),
+        libpq.send_query_params(b"SELECT 1", None),
+        libpq.send_flush_request(),
+        libpq.flush(),
+    ),
+    "a pipeline was flushed": lambda libpq: os.write(libpq.socket, b"H\0\0\0\4"),
+}
+
+
+@only_postgresql
+@pytest.mark.parametrize("freeze", FROZEN_AFTER.values(), ids=FROZEN_AFTER)
+def test_who_freezes_where_no_timeout_of_the_server_reaches_is_ended_by_whoever_waits_in_vain(freeze, migrated_url):
+    with ExitStack() as stack:
+        frozen, waiting = (
+            stack.enter_context(Database.open(migrated_url, idle_in_transaction_timeout_ms=300)) for _ in range(2)
+        )
+        with waiting.write() as connection:
+            add_campaigns(connection, 1)
+        stack.enter_context(pytest.raises(DBAPIError))
+        with frozen.write() as connection:
+            frozen.lock_rows(connection, [1], timeout_ms=50)
+            freeze(connection.connection.driver_connection.pgconn)
+            assert locked(waiting, [1]) == []  # not at once: it may only be slow
+            time.sleep(0.6)
+            locked(waiting, [1])
+            assert locked(waiting, [1], timeout_ms=2_000) == [1]
