@@ -42,8 +42,9 @@ lint: setup ## Check style, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-bench: .venv/.stamp-bench ## Measure the library's speed
+bench: .venv/.stamp-bench ## Measure the library's speed and the service's
 	@$(BIN)/python -m tests.benchmarks.bench_core
+	@$(BIN)/cbwk bench
 
 clean: ## Remove .venv, caches and build products; data/ stays
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from service.benchmark.load import Call
@@ -14,7 +15,8 @@ VALUES = ("a", "b", "c")
 # Enough different contexts that nothing can be remembered, few enough to be made in no time.
 CONTEXTS = 2_000
 RESOURCES = {"usd": 0.05, "impressions": 1, "sends": 2}
-HORIZON, BUDGET = 10**9, 9 * 10**8
+# Budgets never bind: what is measured is the service, not how it saves.
+HORIZON, BUDGET = 10**8, 9 * 10**8
 
 
 def campaign(name: str, *, arms: int = ARMS, numbers: int = NUMBERS) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class Requests:
 
     def feedback_batches(self, decided: Iterator[tuple[str, str]], size: int) -> Iterator[Call]:
         """`POST /feedback/batch` for these decisions."""
-        while items := [self._outcome(*pair) for pair, _ in zip(decided, range(size), strict=False)]:
+        while items := [self._outcome(*pair) for pair in islice(decided, size)]:
             yield self._post("/feedback/batch", b'{"items":[%b]}' % b",".join(items), None)
 
     def _outcome(self, campaign_id: str, decision_id: str) -> bytes:

@@ -30,6 +30,7 @@ class _Columns:
     """The columns of one kind of row, and how either database is told of them."""
 
     names: tuple[str, ...]
+    listed: list[str]
     types: tuple[str, ...]
     insert: str
     copy: str
@@ -40,8 +41,10 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     if not rows:
         return
     columns = _columns(table, tuple(rows[0]), connection.dialect)
-    values = [tuple(row[name] for name in columns.names) for row in rows]
-    assert all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
+    # Rows that one piece of code has made have their columns in one order.
+    same = all(list(row) == columns.listed for row in rows)
+    values = [tuple(row.values()) if same else tuple(row[name] for name in columns.names) for row in rows]
+    assert same or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
     _check(table, columns, values)
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(columns.insert, values)
@@ -55,6 +58,7 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     into = f"{quote.format_table(table)} ({', '.join(quote.quote(name) for name in names)})"
     return _Columns(
         names=names,
+        listed=list(names),
         types=tuple(_POSTGRESQL_TYPES[type(table.c[name].type)] for name in names),
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
@@ -66,12 +70,15 @@ def _check(table: Table, columns: _Columns, values: Sequence[tuple[Any, ...]]) -
 
     Of a number with too many bits psycopg sends the lowest ones, and SQLite keeps all; NaN is NULL to SQLite.
     """
-    for position, (name, kind) in enumerate(zip(columns.names, columns.types, strict=True)):
+    for name, kind, column in zip(columns.names, columns.types, zip(*values, strict=True), strict=True):
+        if kind not in _BITS and kind != "float8":
+            continue
+        numbers = [number for number in column if number is not None] if None in column else column
         if kind in _BITS:
             bound = 1 << (_BITS[kind] - 1)
-            if not all(row[position] is None or -bound <= row[position] < bound for row in values):
+            if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
                 raise OverflowError(f"a number for {table.name}.{name} has more than {_BITS[kind]} bits")
-        elif kind == "float8" and not all(row[position] is None or math.isfinite(row[position]) for row in values):
+        elif not all(map(math.isfinite, numbers)):
             raise ValueError(f"a number for {table.name}.{name} is not finite")
 
 
