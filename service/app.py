@@ -20,6 +20,7 @@ from service import openapi
 from service.answers import database_problem, problem_answer, query_errors
 from service.auth import KeyRing
 from service.envelope import Envelope, route_of
+from service.gate import Gate
 from service.metrics import Metrics
 from service.pages import page
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
@@ -39,6 +40,7 @@ _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
 
 
 class _Application(FastAPI):
+    gate: Gate
     short_way: ShortWay
     short_envelope: Envelope
 
@@ -86,6 +88,7 @@ def create_app(
     app.state.read_limiter = CapacityLimiter(max(1, settings.pool_size - 1))
     limit = _body_bytes_max(settings)
     app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
+    app.gate = Gate(app.state, [route.path for route in HOT_ROUTES], metrics)
     app.short_way = ShortWay(app, HOT_ROUTES)
     app.short_envelope = Envelope(app.short_way, metrics=metrics, body_bytes_max=limit)
     for route in HOT_ROUTES:  # what is no POST ends here

@@ -1,4 +1,4 @@
-"""Connections whose requests do not arrive: they are closed, however slowly their bytes still drip in.
+"""Connections: requests that there are too many of are refused, and those that do not arrive are not waited for.
 
 uvicorn has a limit for connections that rest between two requests, and none for a request that has begun.
 """
@@ -12,6 +12,15 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 SWEEP_EVERY_SECONDS = 0.5
+
+
+class _Refused:
+    """What stands for a request that was answered before it came in."""
+
+    response_complete = True
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
 
 
 class Connection(HttpToolsProtocol):
@@ -28,6 +37,18 @@ class Connection(HttpToolsProtocol):
         """The first byte of a request has come."""
         super().on_message_begin()
         self.awaited_since = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """The request can be refused, unless others before it on this connection are not answered yet."""
+        gate = getattr(self.config.app, "gate", None)
+        if gate is not None and gate.is_shut(len(self.tasks)) and (self.cycle is None or self.cycle.response_complete):
+            refusal = gate.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
+            if refusal is not None and not self.transport.is_closing() and self.parser.should_keep_alive():
+                self.cycle = _Refused()  # type: ignore[assignment]
+                self.transport.write(refusal)
+                self.on_response_complete()
+                return
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The last byte of its body has come."""

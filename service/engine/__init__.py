@@ -66,7 +66,8 @@ class Engine:
         self._queue: deque[Waiting] = deque()
         self._changed = Condition()  # guards the queue and `_stopping`
         self._pace = Pace(deadline_seconds, queue_max)
-        self._waiting_max = queue_max
+        self._under_way_max = queue_max
+        self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._groups = 0
@@ -79,9 +80,9 @@ class Engine:
         return len(self._queue)
 
     @property
-    def is_full(self) -> bool:
-        """Whether a decision or an outcome that came now would be refused."""
-        return len(self._queue) >= self._waiting_max
+    def under_way_max(self) -> int:
+        """How many decisions and outcomes may be under way, waiting or not; more would not be answered in time."""
+        return self._under_way_max
 
     async def start(self) -> None:
         """Begin to empty the queue."""
@@ -123,7 +124,9 @@ class Engine:
         with self._changed:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")
-            if len(self._queue) + len(commands) > self._pace.queue_max or (hot and self.is_full):
+            if len(self._queue) + len(commands) > self._pace.queue_max or (
+                hot and len(self._queue) >= self._under_way_max
+            ):
                 raise Unavailable(FULL, kind="queue-full")
             futures = [self._loop.create_future() for _ in commands]
             items = [Item(command, deadline, group) for command in commands]
@@ -143,9 +146,10 @@ class Engine:
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
-            self._pace = self._pace.after(len(batch), time.monotonic() - started)
-            self._waiting_max = self._pace.waiting_max
-            self._loop.call_soon_threadsafe(_answer_all, batch)
+            ended = time.monotonic()
+            self._pace = self._pace.after(len(batch), ended - started, self._lag_seconds)
+            self._under_way_max = self._pace.under_way_max
+            self._loop.call_soon_threadsafe(self._answer_all, batch, ended)
             if self._processor.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)
@@ -163,9 +167,10 @@ class Engine:
                     self._changed.wait()
                 if not self._queue:
                     return []
-                batch, late = self._chosen(time.monotonic() + self._pace.batch_seconds(len(self._queue)))
+                now = time.monotonic()
+                batch, late = self._chosen(now + self._pace.answer_seconds(len(self._queue)))
                 if late:
-                    self._loop.call_soon_threadsafe(_answer_all, late)
+                    self._loop.call_soon_threadsafe(self._answer_all, late, now)
                 if batch:
                     return batch
 
@@ -184,6 +189,16 @@ class Engine:
             else:
                 batch.append((item, future))
         return batch, late
+
+    def _answer_all(self, batch: Sequence[Waiting], answered_at: float) -> None:
+        self._lag_seconds = time.monotonic() - answered_at
+        for item, future in batch:
+            if future.done():  # the client hung up; what was committed stays committed
+                continue
+            if isinstance(item.answer, Answer):
+                future.set_result(item.answer)
+            else:
+                future.set_exception(item.answer or RuntimeError("a command was left without an answer"))
 
     async def _tick(self) -> None:
         """Let holds expire: once a second, and again at once while there are more than one transaction takes."""
@@ -212,13 +227,3 @@ class Engine:
                     if not self._database.is_connection_error(error):
                         given_up.add(number)
                         log.error("stage one was not concluded from; one stage goes on", exc_info=error)
-
-
-def _answer_all(batch: Sequence[Waiting]) -> None:
-    for item, future in batch:
-        if future.done():  # the client hung up; what was committed stays committed
-            continue
-        if isinstance(item.answer, Answer):
-            future.set_result(item.answer)
-        else:
-            future.set_exception(item.answer or RuntimeError("a command was left without an answer"))

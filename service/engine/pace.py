@@ -1,4 +1,4 @@
-"""How many commands may wait: as many as can be answered in time at the pace of the last batches."""
+"""How many requests may be under way: as many as can be answered in time at the pace of the last batches."""
 
 from __future__ import annotations
 
@@ -6,44 +6,53 @@ from dataclasses import dataclass, replace
 
 # How many commands one transaction takes at the most.
 BATCH_MAX = 256
-# The part of its time that a request may spend in the queue; the rest is for its batch, and for the one under way.
-WAITING_SHARE = 0.5
+# The part of its time that a request may be expected to take; the rest is for what is not expected.
+EXPECTED_SHARE = 0.6
+# From which part of a full batch on a batch tells the pace; a smaller one is mostly the commit, which all share.
+TELLING_SHARE = 1 / 8
 # What the newest batch counts for: a single slow commit is not yet a slow database.
 NEWEST_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What one command of a large batch has taken of late, and what follows from it."""
+    """What a command of a large batch has taken of late and what the event loop takes to get to anything, and what
+    follows."""
 
     deadline_seconds: float
     queue_max: int
     seconds_each: float = 0.0  # 0 until there was a large batch
+    lag_seconds: float = 0.0
 
     @property
-    def waiting_max(self) -> int:
-        """How many commands may wait so that the last of them is still answered in time; always one."""
+    def under_way_max(self) -> int:
+        """How many may be under way so that the last of them is still answered in time; always one.
+
+        The event loop has to get to a request twice: to read it and to answer it.
+        """
         if not self.seconds_each:
             return self.queue_max
-        return max(1, min(self.queue_max, int(WAITING_SHARE * self.deadline_seconds / self.seconds_each)))
+        seconds = EXPECTED_SHARE * self.deadline_seconds - 2 * self.lag_seconds
+        return max(1, min(self.queue_max, int(seconds / self.seconds_each)))
 
     @property
     def batch_max(self) -> int:
         """How many commands a batch may take so that it ends in time by itself."""
-        return min(BATCH_MAX, self.waiting_max)
+        return min(BATCH_MAX, self.under_way_max)
 
-    def batch_seconds(self, waiting: int) -> float:
-        """How long the next batch will take, if so many commands wait."""
-        return self.seconds_each * min(waiting, self.batch_max)
+    def answer_seconds(self, waiting: int) -> float:
+        """How long it will take until the next batch is answered, if so many commands wait."""
+        return self.seconds_each * min(waiting, self.batch_max) + self.lag_seconds
 
-    def after(self, commands: int, seconds: float) -> Pace:
-        """The pace when another batch has ended. A small one tells nothing: it is mostly the commit, which all share.
+    def after(self, commands: int, seconds: float, lag_seconds: float = 0.0) -> Pace:
+        """The pace when another batch has ended, and the event loop took so long to get to the answers before.
 
-        >>> Pace(1.0, 10_000).after(256, 0.064).waiting_max
-        2000
+        >>> Pace(1.0, 10_000).after(256, 0.064).under_way_max
+        3000
         """
-        if 2 * commands < self.batch_max:
-            return self
-        newest = seconds / commands
+        lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds
+        if commands < TELLING_SHARE * self.batch_max:
+            return replace(self, lag_seconds=lag)
         share = NEWEST_SHARE if self.seconds_each else 1.0
-        return replace(self, seconds_each=(1 - share) * self.seconds_each + share * newest)
+        each = (1 - share) * self.seconds_each + share * seconds / commands
+        return replace(self, seconds_each=each, lag_seconds=lag)

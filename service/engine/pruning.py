@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -215,7 +216,8 @@ def _take_out(connection: Connection, wanted: Prunable, candidates: Sequence[int
         return 0, 0
     sequences = [row["sequence"] for row in decisions]
     theirs = (outcome.c.campaign == number, outcome.c.decision.in_(sequences))
-    outcomes = _rows(connection, select(outcome).where(*theirs).order_by(outcome.c.sequence))
+    # Asked for this order, SQLite would walk through the campaign's whole log.
+    outcomes = sorted(_rows(connection, select(outcome).where(*theirs)), key=itemgetter("sequence"))
     before = opening_of(connection, number)
     assert before is not None, "rows go only once there is an opening"
     connection.execute(delete(outcome).where(*theirs))

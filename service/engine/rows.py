@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, select, tuple_, update
@@ -37,12 +38,9 @@ _DECISIONS_BY_SEQUENCE = Prepared(
         .order_by(_decision.c.sequence)
     )
 )
+# In no order: asked for that of the log, SQLite would walk through all of it.
 _OUTCOMES = Prepared(
-    lambda among: (
-        select(_outcome)
-        .where(_outcome.c.campaign == _NUMBER, _outcome.c.decision.in_(among))
-        .order_by(_outcome.c.sequence)
-    )
+    lambda among: select(_outcome).where(_outcome.c.campaign == _NUMBER, _outcome.c.decision.in_(among))
 )
 _OPEN_HOLDS = Prepared(
     lambda among: select(_hold.c.decision).where(_hold.c.campaign == _NUMBER, _hold.c.decision.in_(among))
@@ -109,7 +107,7 @@ def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Sta
         return []
     found = _OUTCOMES.fetch(connection, [row["sequence"] for row in rows], number=work.campaign.number)
     by_decision: dict[int, list[Any]] = defaultdict(list)
-    for one in [*found, *work.rows["outcome"]]:
+    for one in [*sorted(found, key=itemgetter("sequence")), *work.rows["outcome"]]:
         by_decision[one["decision"]].append(one)
     return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
 

@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from service.answers import database_problem, problem_answer
-from service.engine import FULL
 from service.openapi import HotRoute
-from service.problems import Problem, Unavailable
+from service.problems import Problem
 from service.routes.decide import decide, decide_batch
 from service.routes.feedback import feedback, feedback_batch
 from service.schemas.deciding import (
@@ -50,9 +49,6 @@ class ShortWay:
         endpoint = self._endpoints[scope["path"]]
         scope["app"], scope["endpoint"] = self._app, endpoint
         try:
-            engine = self._app.state.engine
-            if engine is not None and engine.is_full:  # before anything is read or asked: a refusal must cost little
-                raise Unavailable(FULL, kind="queue-full")
             response = await endpoint(Request(scope, receive))
         except Problem as problem:
             response = problem_answer(problem)

@@ -28,10 +28,6 @@ Result = TypeVar("Result")
 class Submits(Protocol):
     """What routes need of the engine."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a decision or an outcome would be refused now."""
-
     async def submit(self, command: Command) -> Answer:
         """Do it, or raise a Problem."""
 

@@ -28,7 +28,6 @@ class NotingEngine:
     answer: Answer = field(default_factory=lambda: Answer({"noted": True}))
     problem: Exception | None = None
     seconds: float = 0.0  # until it answers
-    is_full: bool = False
     commands: list[Command] = field(default_factory=list)
 
     async def submit(self, command: Command) -> Answer:

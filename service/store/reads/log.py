@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, or_, select
@@ -169,16 +170,15 @@ def standings_of(connection: Connection, one: Seen, rows: Sequence[Row]) -> list
     outcome = tables.outcome
     sequences = [row["sequence"] for row in rows]
     found = connection.execute(
-        select(outcome)
-        .where(
+        select(outcome).where(
             outcome.c.campaign == one.campaign.number,
             # Both ends rather than each number: pages may be long, and what lies between is wanted anyway.
             outcome.c.decision.between(min(sequences), max(sequences)),
         )
-        .order_by(outcome.c.sequence)
     ).mappings()
     by_decision: dict[int, list[Row]] = defaultdict(list)
-    for row in found:
+    # Asked for this order, SQLite would walk through the campaign's whole log.
+    for row in sorted(found, key=itemgetter("sequence")):
         by_decision[row["decision"]].append(row)
     return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
 

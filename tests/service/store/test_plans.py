@@ -1,0 +1,34 @@
+"""No statement of the hot path grows with the log: SQLite is asked how it would go about each of them."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from service.engine import rows
+
+HOT = {
+    name: statement
+    for name, statement in vars(rows).items()
+    if isinstance(statement, rows.Prepared) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
+}
+
+
+def plan_of(connection, statement, among):
+    """What SQLite says it would do."""
+    compiled = statement._text(connection, among)
+    sql = compiled.sql
+    for _ in range(sql.count("?")):
+        sql = sql.replace("?", "1", 1)
+    return [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {sql}"))]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name):
+    with database.read() as connection:
+        steps = plan_of(connection, HOT[name], 0 if "HOLD" in name and not name.startswith("_OPEN") else 4)
+    assert steps
+    assert all(step.startswith(("SEARCH", "USE TEMP B-TREE")) for step in steps), steps
+    if name not in ("_ACCOUNTS", "_BIRTHS"):  # they have one condition: the campaign
+        assert any("campaign=? AND" in step for step in steps), steps
