@@ -21,7 +21,7 @@ from service.problems import Problem, TooLarge
 
 _REQUEST_ID = b"x-request-id"
 # Answers are about money, and some carry keys: unless one says otherwise, it is not kept and not guessed at.
-_CAUTIONS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+CAUTIONS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 # What proxies call an answer that nobody was there to take.
 CLIENT_GONE = 499
 
@@ -79,7 +79,7 @@ class _Outgoing:
             headers = message["headers"]
             given = [name for name, _ in headers]
             headers.append((_REQUEST_ID, self._identity.encode()))
-            headers += [caution for caution in _CAUTIONS if caution[0] not in given]
+            headers += [caution for caution in CAUTIONS if caution[0] not in given]
         await self._send(message)
 
 

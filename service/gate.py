@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Any
 
 from service.answers import problem_answer
 from service.engine import FULL
+from service.envelope import CAUTIONS
 from service.metrics import Metrics
 from service.problems import Unavailable
+
+# The engine's thread gives up the interpreter's lock with every statement and gets it back from a busy event loop only
+# after this long; the same holds for the event loop and every socket. Python's own 5 ms cost less as long as neither is
+# always busy.
+OVERLOADED_SWITCH_SECONDS = 0.00005
 
 
 class Gate:
@@ -21,16 +28,29 @@ class Gate:
         self._paths = {path.encode(): path for path in paths}
         self._metrics = metrics
         answer = problem_answer(Unavailable(FULL, kind="queue-full"))
-        cautions = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *cautions)]
+        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *CAUTIONS)]
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
         self._body = b"\r\n\r\n" + bytes(answer.body)
         self._process, self._numbers = secrets.token_hex(6), count(1)
+        self._calm_switch_seconds = sys.getswitchinterval()
+        self._overloaded = False
 
     def is_shut(self, under_way: int) -> bool:
         """Whether so many requests under way are too many."""
         engine = self._state.engine
-        return engine is not None and under_way >= engine.under_way_max
+        if engine is None:
+            return False
+        most = engine.under_way_max
+        if under_way >= most:
+            self._turn(overloaded=True)
+        elif 2 * under_way < most:
+            self._turn(overloaded=False)
+        return bool(under_way >= most)
+
+    def _turn(self, *, overloaded: bool) -> None:
+        if overloaded != self._overloaded:
+            self._overloaded = overloaded
+            sys.setswitchinterval(OVERLOADED_SWITCH_SECONDS if overloaded else self._calm_switch_seconds)
 
     def refusal(self, method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
         """The whole answer, or None to a request that may come in all the same."""

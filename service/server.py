@@ -4,7 +4,6 @@ import asyncio
 import gc
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -27,9 +26,6 @@ STOP_SECONDS = 3
 # libuv takes one new connection of a socket in each turn of its loop, and under load a turn is long: with several
 # descriptors of the socket it takes as many. Else a newcomer would wait for seconds, even for a refusal.
 ACCEPTS_PER_TURN = 32
-# The engine's thread gives up the interpreter's lock with every statement, and gets it back from a busy event loop only
-# after this long: with Python's 5 ms a batch of a few dozen statements would be waiting most of the time.
-SWITCH_SECONDS = 0.00005
 UVICORN_OPTIONS: dict[str, Any] = {
     "log_level": "warning",
     "access_log": False,
@@ -78,7 +74,6 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
     # uvicorn raises the signal again once it has shut down, and the default handler would then kill an orderly stop.
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
-    sys.setswitchinterval(SWITCH_SECONDS)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
     metrics, failures = Metrics(), list[bool]()
 

@@ -150,6 +150,7 @@ class Engine:
             self._pace = self._pace.after(len(batch), ended - started, self._lag_seconds)
             self._under_way_max = self._pace.under_way_max
             self._loop.call_soon_threadsafe(self._answer_all, batch, ended)
+            self._processor.save_due()  # nobody waits for it
             if self._processor.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)

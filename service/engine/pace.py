@@ -9,7 +9,9 @@ BATCH_MAX = 256
 # The part of its time that a request may be expected to take; the rest is for what is not expected.
 EXPECTED_SHARE = 0.6
 # From which part of a full batch on a batch tells the pace; a smaller one is mostly the commit, which all share.
-TELLING_SHARE = 1 / 8
+TELLING_SHARE = 1 / 2
+# What a command is taken to need before there was such a batch.
+SECONDS_EACH = 0.0005
 # What the newest batch counts for: a single slow commit is not yet a slow database.
 NEWEST_SHARE = 0.3
 
@@ -21,24 +23,27 @@ class Pace:
 
     deadline_seconds: float
     queue_max: int
-    seconds_each: float = 0.0  # 0 until there was a large batch
+    seconds_each: float = SECONDS_EACH
     lag_seconds: float = 0.0
 
     @property
-    def under_way_max(self) -> int:
-        """How many may be under way so that the last of them is still answered in time; always one.
-
-        The event loop has to get to a request twice: to read it and to answer it.
-        """
-        if not self.seconds_each:
-            return self.queue_max
-        seconds = EXPECTED_SHARE * self.deadline_seconds - 2 * self.lag_seconds
-        return max(1, min(self.queue_max, int(seconds / self.seconds_each)))
+    def batch_max(self) -> int:
+        """How many commands a batch may take so that it ends in time by itself; always one."""
+        return max(1, min(BATCH_MAX, self.queue_max, int(self._expected_seconds / self.seconds_each)))
 
     @property
-    def batch_max(self) -> int:
-        """How many commands a batch may take so that it ends in time by itself."""
-        return min(BATCH_MAX, self.under_way_max)
+    def under_way_max(self) -> int:
+        """How many may be under way so that the last of them is still answered in time.
+
+        The event loop has to get to each of them twice, to read and to answer. But a batch may always be under way: who
+        refuses everything because refusing takes long does nothing else any more.
+        """
+        most = int((self._expected_seconds - 2 * self.lag_seconds) / self.seconds_each)
+        return min(self.queue_max, max(self.batch_max, most))
+
+    @property
+    def _expected_seconds(self) -> float:
+        return EXPECTED_SHARE * self.deadline_seconds
 
     def answer_seconds(self, waiting: int) -> float:
         """How long it will take until the next batch is answered, if so many commands wait."""
@@ -47,12 +52,11 @@ class Pace:
     def after(self, commands: int, seconds: float, lag_seconds: float = 0.0) -> Pace:
         """The pace when another batch has ended, and the event loop took so long to get to the answers before.
 
-        >>> Pace(1.0, 10_000).after(256, 0.064).under_way_max
-        3000
+        >>> Pace(1.0, 10_000, seconds_each=0.0003).after(256, 256 * 0.0003).under_way_max
+        2000
         """
         lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds
         if commands < TELLING_SHARE * self.batch_max:
             return replace(self, lag_seconds=lag)
-        share = NEWEST_SHARE if self.seconds_each else 1.0
-        each = (1 - share) * self.seconds_each + share * seconds / commands
+        each = (1 - NEWEST_SHARE) * self.seconds_each + NEWEST_SHARE * seconds / commands
         return replace(self, seconds_each=each, lag_seconds=lag)

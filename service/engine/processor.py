@@ -90,8 +90,6 @@ class Processor:
         for part in (timed, [item for item in items if not isinstance(item.command, Expire)]):
             if part:
                 self._run(part)
-        if not self.failed:
-            self._save_snapshots()
 
     def handed_out(self) -> list[int]:
         """Campaigns whose stage one is over as soon as none of its decisions is open; any thread may ask."""
@@ -319,8 +317,10 @@ class Processor:
             if number is not None:
                 self._memory.forget(number)
 
-    def _save_snapshots(self) -> None:
+    def save_due(self) -> None:
         """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
+        if self.failed:
+            return
         for number in [number for number, learnt in self._unsaved.items() if learnt >= SNAPSHOT_OUTCOMES]:
             known = self._memory.recall(number)
             self._unsaved.pop(number)
@@ -363,12 +363,10 @@ class Processor:
 
     def save_all(self) -> None:
         """Snapshots of everything that has learnt since its last one: before the process stops."""
-        if self.failed:
-            return
         for number in list(self._unsaved):
             if self._unsaved[number]:
                 self._unsaved[number] = SNAPSHOT_OUTCOMES
-        self._save_snapshots()
+        self.save_due()
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:

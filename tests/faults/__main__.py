@@ -1,6 +1,7 @@
 """`make faults`: every fault as often as the suite says, a table of what came of it in out/faults.
 
-CBWK_FAULTS_SCALE=0.1 injects a tenth of it; CBWK_FAULTS_ONLY=kills runs those whose name begins so.
+CBWK_FAULTS_SCALE=0.1 injects a tenth of it; CBWK_FAULTS_ONLY=kills runs those whose name begins so. Afterwards bugs are
+planted, and a second table says what has caught each; CBWK_FAULTS_ONLY=seeded does that alone.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.faults.catching import TRAPS, Catch, sprung, uncaught
+from tests.faults.catching import write as write_catches
 from tests.faults.processes import Ground, new_ground
 from tests.faults.report import COLUMNS, Row, write
 from tests.faults.suite import SUITE, Fault
 
 OUT = Path("out/faults")
 LINE_CHARACTERS = 170
+SEEDED = "seeded"
 
 
 def main() -> int:
@@ -33,6 +37,7 @@ def main() -> int:
     only = os.environ.get("CBWK_FAULTS_ONLY", "")
     chosen = [fault for fault in SUITE if fault.name.startswith(only)]
     rows: list[Row] = []
+    catches: list[Catch] = []
     started = time.monotonic()
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, new_ground() as ground:
@@ -46,8 +51,28 @@ def main() -> int:
                 "python": platform.python_version(),
             }  # fmt: skip
             write(rows, OUT, **about)
-    _show(rows)
-    return int(not all(row.ok for row in rows))
+        if SEEDED.startswith(only):
+            catches = _catches(ground, progress)
+    if rows:
+        _show(rows)
+    missed = uncaught(catches) if catches else []
+    for bug in missed:
+        print(f"planted and not caught: {bug}")
+    return int(bool(missed) or not all(row.ok for row in rows))
+
+
+def _catches(ground: Ground, progress: Progress) -> list[Catch]:
+    """Every bug in every trap."""
+    task = progress.add_task("planted bugs", total=sum(len(trap.bugs) for trap in TRAPS))
+    catches: list[Catch] = []
+    for trap in TRAPS:
+        for one in sprung(trap, ground):
+            catches.append(one)
+            told = "caught" if one.caught else "not caught" if one.sound else "found without it"
+            progress.console.print(f"{one.bug} · {one.by} · {one.database} · {told} · {one.found}", highlight=False)
+            progress.advance(task)
+            write_catches(catches, OUT)
+    return catches
 
 
 def _row(fault: Fault, ground: Ground, injections: int, progress: Progress) -> Row:

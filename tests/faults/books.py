@@ -87,7 +87,11 @@ class Books:
 
 def read_books(url: str) -> dict[str, Books]:
     """The books of every campaign, from one snapshot."""
-    rows = _sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url)
+    return books_in(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
+
+
+def books_in(rows: dict[str, list[Any]]) -> dict[str, Books]:
+    """The books of every campaign, from the rows of all `TABLES`."""
     by_campaign: dict[str, dict[int, list[Any]]] = {}
     for table in TABLES[1:]:
         found: dict[int, list[Any]] = defaultdict(list)

@@ -8,6 +8,7 @@ numbering    the numbers of the log, or the rounds, have a gap or a twin
 states       a decision went from one state to another that does not follow it
 unasked      the books have something that nobody asked for
 unclear      a request has no definite answer after the recovery, or two different ones
+failed       a request was answered with 500: the service did something that it does not know of
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from itertools import pairwise
 from tests.faults.books import Account, Became, Books, Decided, Granted
 from tests.faults.history import History, Operation, micros_of
 
+INTERNAL_ERROR = 500
 # Answers that take no round and are not stored.
 UNSTORED = frozenset({"archived", "paused", "ended"})
 # Which states may follow which; the table of DESIGN.md.
@@ -74,6 +76,8 @@ def _answers(history: History) -> Iterator[Finding]:
         done = [call for call in calls if call.is_acknowledged]
         if not any(call.is_definite for call in calls):
             yield Finding("unclear", campaign, f"no definite answer: {key}")
+        if any(call.status == INTERNAL_ERROR for call in calls):
+            yield Finding("failed", campaign, f"answered with {INTERNAL_ERROR}: {key}")
         if calls[0].path == "/campaigns" or not done or _is_unstored(done[0].json):
             continue
         if len({call.answer for call in done}) > 1:

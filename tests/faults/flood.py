@@ -2,13 +2,15 @@
 
 ORDER is JSON: port, key, campaign, label, rate (a second; 0: as fast as the answers come), seconds, connections, out.
 Every request has a connection to itself while it waits, so that a slow answer delays no other request; where all are
-taken, the request is not sent and counted. What was sent and answered goes to the file `out`, one JSON array a line.
+taken, the request is not sent and counted. What was sent and answered goes to the file `out`, one JSON array a line;
+of an answer that refuses only its kind is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -16,8 +18,12 @@ from typing import Any
 
 import uvloop
 
+from service.problems import TYPE_PREFIX
+
 TICK_SECONDS = 0.004
 LAST_ANSWERS_SECONDS = 8.0
+CONTEXT = [0.25, 0.75]
+_KIND = TYPE_PREFIX.encode()
 
 
 class Connection(asyncio.Protocol):
@@ -26,36 +32,37 @@ class Connection(asyncio.Protocol):
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self._received = b""
-        self._request: tuple[str, float] | None = None
+        self._number = -1  # of the request under way
+        self._sent_at = 0.0
         self.transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self._flood.idle.append(self)
 
-    def send(self, decision_id: str, request: bytes) -> None:
-        self._request = (decision_id, time.monotonic())
+    def send(self, number: int, request: bytes) -> None:
+        self._number, self._sent_at = number, time.monotonic()
         self.transport.write(request)
 
     def data_received(self, piece: bytes) -> None:
-        self._received += piece
-        head, separator, body = self._received.partition(b"\r\n\r\n")
-        if not separator:
-            return
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        if len(body) < length:
+        received = self._received + piece if self._received else piece
+        head = received.find(b"\r\n\r\n")
+        at = received.find(b"content-length: ", 0, head)
+        if head < 0 or len(received) < head + 4 + int(received[at + 16 : received.find(b"\r", at)]):
+            self._received = received
             return
         self._received = b""
-        assert self._request is not None
-        decision_id, sent = self._request
-        self._request = None
-        self._flood.answers.append((decision_id, sent, time.monotonic(), int(head[9:12]), body.decode()))
+        status, body = int(received[9:12]), received[head + 4 :]
+        if status == 503:
+            body = body.partition(_KIND)[2].partition(b'"')[0]
+        self._flood.answers.append((self._number, self._sent_at, time.monotonic(), status, body))
+        self._number = -1
         self._flood.answered(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._request is not None:
-            self._flood.answers.append((self._request[0], self._request[1], None, None, ""))
-            self._request = None
+        if self._number >= 0:
+            self._flood.answers.append((self._number, self._sent_at, None, None, b""))
+            self._number = -1
         if self in self._flood.idle:
             self._flood.idle.remove(self)
 
@@ -66,10 +73,21 @@ class Flood:
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
         self.idle: list[Connection] = []
-        self.answers: list[tuple[str, float, float | None, int | None, str]] = []
+        self.answers: list[tuple[int, float, float | None, int | None, bytes]] = []
         self.sent = 0
         self.unsent = 0
         self._running = True
+        body = {"campaign_id": order["campaign"], "decision_id": "DECISION", "context": CONTEXT}
+        parts = json.dumps(body).encode().partition(b"DECISION")
+        self._before, self._after = parts[0], parts[2]
+        self._head = (
+            f"POST /decide HTTP/1.1\r\nHost: flood\r\nAuthorization: Bearer {order['key']}\r\n"
+            "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        ).encode()
+
+    def name(self, number: int) -> str:
+        """The id of a decision."""
+        return f"{self._order['label']}{number}"
 
     def answered(self, connection: Connection) -> None:
         if self._order["rate"] == 0 and self._running:
@@ -78,15 +96,9 @@ class Flood:
             self.idle.append(connection)
 
     def _send(self, connection: Connection) -> None:
-        decision_id = f"{self._order['label']}{self.sent}"
+        body = self._before + self.name(self.sent).encode() + self._after
+        connection.send(self.sent, self._head % len(body) + body)
         self.sent += 1
-        body = {"campaign_id": self._order["campaign"], "decision_id": decision_id, "context": [0.25, 0.75]}
-        text = json.dumps(body).encode()
-        head = (
-            f"POST /decide HTTP/1.1\r\nHost: flood\r\nAuthorization: Bearer {self._order['key']}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-        )
-        connection.send(decision_id, head.encode() + text)
 
     async def run(self) -> None:
         """Send for the time ordered, then wait for the last answers."""
@@ -113,12 +125,16 @@ class Flood:
 
 def main() -> None:
     """Run one order."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     order = json.loads(sys.argv[1])
     flood = Flood(order)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(flood.run())
-    lines = [json.dumps(["unsent", flood.unsent]), *(json.dumps(answer) for answer in flood.answers)]
-    Path(order["out"]).write_text("\n".join(lines) + "\n")
+    with Path(order["out"]).open("w") as out:
+        busy = time.process_time() / order["seconds"]
+        print(json.dumps({"unsent": flood.unsent, "busy": busy}), file=out)
+        for number, *times, status, body in flood.answers:
+            print(json.dumps([flood.name(number), *times, status, body.decode()]), file=out)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,21 @@ class Load:
         self._tasks.clear()
         self.seed += 1
 
+    async def abandon(self) -> None:
+        """Let every client go at once, whatever it is at."""
+        self.is_running = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
     async def _work(self, wire: Wire, chance: random.Random) -> None:
+        try:
+            await self._decide_and_report(wire, chance)
+        finally:
+            wire.cut()
+
+    async def _decide_and_report(self, wire: Wire, chance: random.Random) -> None:
         later: list[tuple[float, int, dict[str, Any]]] = []
         while self.is_running:
             now = time.monotonic()
@@ -94,7 +108,6 @@ class Load:
                     again = now + delay * chance.choice((1, 2))
                     heapq.heappush(later, (again, next(self._numbers), body))
             await asyncio.sleep(self.pause_seconds)
-        wire.cut()
 
     async def _call(self, wire: Wire, path: str, body: dict[str, Any], chance: random.Random) -> Call:
         call = Call(path, body, 0.0)

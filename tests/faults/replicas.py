@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 
 from tests.faults.history import Call
-from tests.faults.load import Load
 from tests.faults.processes import Ground, Server
 from tests.faults.report import Progress, Row
 from tests.faults.trial import FREE, LOOSE, Trial, ready, trial
@@ -92,17 +91,21 @@ async def frozen(ground: Ground, dialect: str, injections: int, progress: Progre
     async with trial(ground, dialect, seed=10, servers=2, **settings) as one:
         here, there = one.servers
         loads = [
-            Load(one.history, [here.port], [LOOSE], 100, label="h"),
-            Load(one.history, [there.port], [LOOSE], 101, label="t"),
-            Load(one.history, [there.port], [FREE], 102, label="f"),
+            one.more_load(here, LOOSE, "h"),
+            one.more_load(there, LOOSE, "t"),
+            one.more_load(there, FREE, "f"),
         ]
         for number in range(injections):
             here.kill()
-            point = ("after-insert", "before-commit", "before-insert")[number % 3]
-            here.start(fault_point=f"{point}:{one.chance.randint(4, 25)}:stop")
+            point = ("after-insert", "before-commit", "before-insert", None)[number % 4]
+            here.start(**({"fault_point": f"{point}:{one.chance.randint(4, 25)}:stop"} if point else {}))
             await ready(here)
             for load in loads:
                 load.start(3)
+            if point is None:  # anywhere: in the middle of a statement, of a commit, between two transactions
+                await asyncio.sleep(one.chance.uniform(0.2, 1.0))
+                assert here.child is not None
+                here.child.send(signal.SIGSTOP)
             stopped_at = await _until_stopped(here)
             one.injections += 1
             back = await _first(one, there, LOOSE, stopped_at)

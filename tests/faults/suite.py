@@ -11,6 +11,7 @@ from tests.faults.disks import failing_disk, full_disk
 from tests.faults.exits import exits
 from tests.faults.hangups import feedback, hang_ups
 from tests.faults.kills import kills
+from tests.faults.machine import machine
 from tests.faults.migrations import killed_migrations
 from tests.faults.networks import disturbances, lost_commits
 from tests.faults.outages import ended_sessions, immediate_stops
@@ -60,6 +61,8 @@ SUITE = (
     Fault(killed_migrations, "postgresql", 3, 30),
     Fault(flipped_bytes, "sqlite", 2, 10),
     Fault(flipped_bytes, "postgresql", 1, 10),
+    Fault(machine, "sqlite", 20, 400),
+    Fault(machine, "postgresql", 12, 250),
     Fault(overload, "sqlite", 2, 120),
     Fault(overload, "postgresql", 2, 120),
 )

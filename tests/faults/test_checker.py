@@ -108,6 +108,7 @@ def test_an_unanswered_request_that_was_answered_later_is_sound():
         (history(call("/decide", {"decision_id": "d7", "context": [0.5]})), "unclear"),
         (history(call("/decide", {"decision_id": "d7", "context": [0.5]}, {"detail": "away"}, 503)), "unclear"),
         (history(decide_call(2, probability=0.6)), "unclear"),
+        (history(call("/decide", {"decision_id": "d2", "context": [0.5]}, {"detail": "why?"}, 500)), "failed"),
         (history(decide_call(2)), "duplicated"),
         (History([decide_call(0), decide_call(1), *history().calls[3:]]), "unasked"),
         (History(history().calls[:4]), "unasked"),

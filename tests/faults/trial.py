@@ -44,6 +44,7 @@ class Trial:
         self.history = History()
         self.servers = [Server(ground, served, SETTINGS | settings) for _ in range(servers)]
         self.load = Load(self.history, [server.port for server in self.servers], [LOOSE, FREE], seed, habits)
+        self.loads = [self.load]
         self.recoveries: list[float] = []
         self.injections = 0
         self.replays_max = REPLAYS_MAX
@@ -53,6 +54,12 @@ class Trial:
     def server(self) -> Server:
         """The first of the servers."""
         return self.servers[0]
+
+    def more_load(self, server: Server, campaign_id: str, label: str) -> Load:
+        """Other clients, of one campaign at one server."""
+        load = Load(self.history, [server.port], [campaign_id], self.chance.randrange(10**6), label=label)
+        self.loads.append(load)
+        return load
 
     async def start(self) -> None:
         """Start every server and make the campaigns."""
@@ -204,4 +211,6 @@ async def trial(
             await one.start()
             yield one
         finally:
+            for load in one.loads:
+                await load.abandon()
             one.kill_all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -28,9 +29,15 @@ def shift_clock(seconds: float) -> None:
 def main() -> None:
     """Import, then fork as ordered."""
     shift_clock(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
+    # A flood takes thousands of connections.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     import service.server  # noqa: PLC0415 - imported here so that children have it
     import service.store.migrate  # noqa: F401, PLC0415
 
+    if "SEEDED_BUG" in os.environ:
+        from tests.faults.seeded import plant  # noqa: PLC0415
+
+        plant(os.environ["SEEDED_BUG"])
     children: set[int] = set()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

@@ -118,7 +118,9 @@ def test_what_a_cold_start_had_to_fold_counts_towards_the_next_snapshot(database
     monkeypatch.setattr("service.engine.processor.SNAPSHOT_OUTCOMES", learnt + 1)
     processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
     processor.run([Item(Decide("c", "next", [0.1, 0.2]), 0.0)])
+    processor.save_due()
     assert rows(database, tables.snapshot) == []
     processor.run([Item(Feedback("c", "next", reward=1, costs={"usd": 0.5}), 0.0)])
+    processor.save_due()
     assert int(state_of(database).learnt[0]) == learnt + 1
     assert len(rows(database, tables.snapshot)) == 1

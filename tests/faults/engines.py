@@ -1,0 +1,118 @@
+"""Engines on a database for the state machine: one on SQLite, two on PostgreSQL, with a clock that is set for them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+from sqlalchemy import Connection, delete
+
+from service.engine.processor import Processor
+from service.store import tables
+from service.store.database import Database
+from tests.faults.books import TABLES, Books, books_in
+from tests.faults.model import ONE
+from tests.faults.report import Progress
+
+START_MICROS = 1_800_000_000 * ONE
+
+
+@dataclass
+class Clock:
+    """The time of all replicas, in whole seconds, so that answers show all of it."""
+
+    micros: int = START_MICROS
+
+
+class TimedDatabase(Database):
+    """A database whose time is told to it."""
+
+    clock: Clock
+
+    def now_micros(self, connection: Connection) -> int:
+        """What the clock says."""
+        return self.clock.micros
+
+
+@dataclass
+class Replica:
+    """An engine on a connection of its own."""
+
+    url: str
+    clock: Clock
+    database: TimedDatabase = field(init=False)
+    processor: Processor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.database = TimedDatabase.open(self.url)
+        self.database.clock = self.clock
+        self.renew()
+
+    def renew(self) -> None:
+        """An engine that remembers nothing."""
+        self.processor = Processor(self.database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+
+    def restart(self, *, orderly: bool) -> None:
+        """End, with or without snapshots of what was learnt, and open the database again."""
+        if orderly:
+            self.processor.save_all()
+        self.database.close()
+        self.__post_init__()
+
+
+@dataclass
+class Place:
+    """A database with the engines on it, for one sequence after the other."""
+
+    url: str
+    clock: Clock
+    replicas: list[Replica]
+    reader: Any  # a connection of the driver's own
+    begun: Progress = lambda: None
+    sequences: int = 0
+    acknowledged: int = 0
+
+    def books(self) -> dict[str, Books]:
+        """What the database says, read past the service."""
+        self.reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if len(self.replicas) > 1 else "BEGIN")
+        rows = {table: self.reader.execute(f'SELECT * FROM "{table}"').fetchall() for table in TABLES}
+        self.reader.execute("COMMIT")
+        return books_in(rows)
+
+    def clear(self) -> None:
+        """Empty tables, engines that remember nothing, the clock at its start."""
+        with self.replicas[0].database.write() as connection:
+            for table in reversed(tables.metadata.sorted_tables):
+                connection.execute(delete(table))
+        for replica in self.replicas:
+            replica.renew()
+        self.clock.micros = START_MICROS
+        self.sequences += 1
+        self.begun()
+
+
+@contextmanager
+def place(url: str) -> Iterator[Place]:
+    """SQLite serves one process, PostgreSQL several."""
+    clock = Clock()
+    lite = url.startswith("sqlite")
+    replicas = [Replica(url, clock) for _ in range(1 if lite else 2)]
+    with closing(
+        _sqlite_reader(url) if lite else psycopg.connect(url, autocommit=True, row_factory=dict_row)
+    ) as reader:
+        try:
+            yield Place(url, clock, replicas, reader)
+        finally:
+            for replica in replicas:
+                replica.database.close()
+
+
+def _sqlite_reader(url: str) -> sqlite3.Connection:
+    reader = sqlite3.connect(f"file:{url.removeprefix('sqlite:///')}?mode=ro", uri=True, isolation_level=None)
+    reader.row_factory = sqlite3.Row
+    return reader

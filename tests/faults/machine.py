@@ -1,0 +1,430 @@
+"""A Hypothesis state machine: whatever is asked of the engine in whatever order, it does as the model in `model.py`.
+
+The engine is the real one on a real database, with a clock that the machine sets. On PostgreSQL two replicas serve the
+same campaigns in turn. After every step the books, read by plain SQL, are those of the model; at the end `verify` holds
+and every decision follows from the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.reporting import with_reporter
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from structlog.testing import capture_logs
+
+from service.engine.commands import (
+    Answer,
+    Command,
+    CreateCampaign,
+    Decide,
+    Expire,
+    Feedback,
+    Item,
+    PatchCampaign,
+    SetStatus,
+)
+from service.engine.replaying import replay
+from service.problems import Problem
+from service.store import tables
+from service.store.database import Database
+from service.store.reads.verification import verify
+from tests.faults.books import Books
+from tests.faults.engines import Place, place
+from tests.faults.model import ONE, OPEN, Model, Told
+from tests.faults.processes import Ground
+from tests.faults.report import Progress, Row
+from tests.service.engine.campaigns import config
+
+STEPS = 30
+NAMES = ("c", "d")
+# The engine does these before those, whatever order they were queued in.
+TURNS = (CreateCampaign, Feedback, PatchCampaign, SetStatus, Decide)
+# Millionths that a float's product with a million misses.
+AWKWARD = [number for number in range(50_000, 1_050_000, 7) if number / ONE * 1e6 != number][:200]
+amounts = (st.integers(0, 1_300_000) | st.sampled_from(AWKWARD)).map(lambda number: number / ONE)
+finer = st.integers(1, 999).map(lambda number: 0.25 + number / 1e9)
+costs = st.fixed_dictionaries({}, optional={"usd": amounts | finer, "impressions": st.sampled_from((0, 1, 0.5, 1.1))})
+rewards = st.sampled_from((0, 0.25, 1, 1.5))
+numbers = st.sampled_from((0, 0.25, 0.5, 1))
+sound_contexts = st.lists(numbers, min_size=2, max_size=2)
+contexts = sound_contexts | sound_contexts | sound_contexts | st.lists(numbers, min_size=1, max_size=1)
+excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2, unique=True)
+budgets = (st.integers(500_000, 6_000_000) | st.integers(10_000_000, 40_000_000)).map(lambda number: number / ONE)
+names = st.sampled_from(("c", "c", "c", "d"))
+places = st.integers(0, 1_000)  # of a decision, or of a replica, among those there are
+halves = st.tuples(st.none() | rewards, st.none() | costs).filter(lambda both: both != (None, None))
+terms = st.fixed_dictionaries(
+    {
+        "missing_cost": st.sampled_from(("hold", "none")),
+        "missing_reward": st.sampled_from((0, None)),
+        "ttl_seconds": st.sampled_from((60, 3600)),
+    }
+)
+actions = st.sampled_from(("pause", "resume", "resume", "resume", "resume", "archive"))
+resources = st.fixed_dictionaries({"id": st.sampled_from(("usd", "impressions")), "budget": budgets})
+new_arms = st.integers(0, 2).map(lambda number: {"id": f"x{number}", "max_cost": {"usd": 0.1, "impressions": 0}})
+changes = st.one_of(
+    st.fixed_dictionaries({"resources": st.tuples(resources).map(list)}),
+    st.fixed_dictionaries({"add_arms": st.tuples(new_arms).map(list)}),
+    st.fixed_dictionaries({"retire_arms": st.tuples(st.sampled_from(("a", "x0", "x1"))).map(list)}),
+    st.fixed_dictionaries({"feedback": terms}, optional={"expected_version": st.integers(1, 3)}),
+)
+# With these every campaign that is not archived decides on.
+AMPLE = {"resources": [{"id": one, "budget": 1_000_000} for one in ("usd", "impressions")], "horizon": 200}
+
+
+class Machine(RuleBasedStateMachine):
+    """Steps, each told to the engine and to the model."""
+
+    ground: Place  # set by whoever runs the machine
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.ground.clear()
+        self.made: Counter[str] = Counter()
+        self.sound = True  # as long as no step has failed
+
+    def ask(self, commands: Sequence[Command], replica: int, *, together: bool = False) -> None:
+        """One transaction, and what the model says to it."""
+        self.sound = False
+        items = [Item(command, float("inf"), int(together)) for command in commands]
+        ground = self.ground
+        ground.replicas[replica % len(ground.replicas)].processor.run(items)
+        for command in commands:
+            campaign = self.model.campaigns.get(getattr(command, "campaign_id", ""))
+            if campaign is not None:
+                campaign["latest"] = max(campaign["latest"], ground.clock.micros)
+        for item in in_turn(items):
+            found = told(item)
+            expected = self.expected(item.command, found)
+            assert found == expected, f"{differing(found, expected)}, as the answer to {item.command}"
+            ground.acknowledged += found.status < 300
+        self.sound = True
+
+    def expected(self, command: Command, found: Told) -> Told:
+        """What the model says."""
+        model, now = self.model, self.ground.clock.micros
+        if isinstance(command, CreateCampaign):
+            return model.create(command.config, now)
+        if isinstance(command, Feedback):
+            return model.report(command.campaign_id, command.decision_id, command.reward, command.costs, command.void)
+        if isinstance(command, PatchCampaign):
+            return model.patch(command.campaign_id, command.changes)
+        if isinstance(command, SetStatus):
+            return model.set_status(command.campaign_id, command.action)
+        assert isinstance(command, Decide)
+        assert command.decision_id is not None
+        return model.decide(
+            command.campaign_id, command.decision_id, list(command.context), command.exclude, now, found.body
+        )
+
+    def decision(self, number: int) -> tuple[str, str] | None:
+        """One of the decisions that were made; every other time one that is open, if there is any."""
+        known = [
+            (name, decision_id, decision["state"] in OPEN)
+            for name, campaign in self.model.campaigns.items()
+            for decision_id, decision in campaign["decisions"].items()
+        ]
+        chosen = [one for one in known if one[2]] if number % 2 else known
+        return (chosen or known)[-1 - number // 2 % len(chosen or known)][:2] if known else None
+
+    def has_decisions(self) -> bool:
+        """Whether there is one."""
+        return self.decision(0) is not None
+
+    def fresh(self, name: str, context: list[float], exclude: Sequence[str] = ()) -> Decide:
+        """A request nobody has made; two campaigns have decisions of the same name."""
+        self.made[name] += 1
+        return Decide(name, f"n{self.made[name]}", context, tuple(exclude))
+
+    @initialize(budget=budgets, feedback=terms)
+    def first_campaign(self, budget: float, feedback: dict[str, Any]) -> None:
+        """There is always one."""
+        self.create("c", budget, feedback, 100, 0)
+
+    @rule(name=names, budget=budgets, feedback=terms, horizon=st.sampled_from((8, 100)), replica=places)
+    def create(self, name: str, budget: float, feedback: dict[str, Any], horizon: int, replica: int) -> None:
+        """A campaign, or once more one that is there."""
+        body = config(name, budget=budget, horizon=horizon, feedback=feedback)
+        body["arms"] = [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}]
+        body["policy"]["two_stage"] = False
+        self.ask([CreateCampaign(body)], replica)
+
+    @rule(name=names, context=contexts, exclude=excluded, replica=places)
+    def decide(self, name: str, context: list[float], exclude: list[str], replica: int) -> None:
+        """One decision."""
+        self.ask([self.fresh(name, context, exclude)], replica)
+
+    @rule(
+        name=names,
+        several=st.lists(contexts, min_size=2, max_size=6),
+        twice=st.none() | contexts,
+        together=st.booleans(),
+        replica=places,
+    )
+    def decide_batch(
+        self, name: str, several: list[list[float]], twice: list[float] | None, together: bool, replica: int
+    ) -> None:
+        """Several in one transaction, one of them perhaps twice, with the same body or another."""
+        requests = [self.fresh(name, context) for context in several]
+        if twice is not None:
+            requests.append(replace(requests[0], context=twice))
+        self.ask(requests, replica, together=together)
+
+    @rule(
+        name=names,
+        several=st.lists(sound_contexts, min_size=1, max_size=4),
+        both=st.tuples(rewards, amounts),
+        evening=st.booleans(),
+        replica=places,
+    )
+    def live(
+        self, name: str, several: list[list[float]], both: tuple[float, float], evening: bool, replica: int
+    ) -> None:
+        """What happens all day: decisions, and each is reported at once; in the evening perhaps an orderly stop."""
+        requests = [self.fresh(name, context) for context in several]
+        self.ask(requests, replica)
+        self.ask([Feedback(name, one.decision_id or "", both[0], {"usd": both[1]}) for one in requests], replica)
+        if evening:
+            self.restart(True, 0, replica)
+
+    @rule(name=names, several=st.lists(sound_contexts, min_size=2, max_size=4), cost=amounts, replica=places)
+    def forget(self, name: str, several: list[list[float]], cost: float, replica: int) -> None:
+        """Of one decision only the costs come, of the others nothing, and their time passes."""
+        requests = [self.fresh(name, context) for context in several]
+        self.ask(requests, replica)
+        self.ask([Feedback(name, requests[0].decision_id or "", costs={"usd": cost})], replica)
+        self.expire(3601, replica)
+
+    @precondition(has_decisions)
+    @rule(number=places, other=st.none() | contexts, replica=places)
+    def decide_again(self, number: int, other: list[float] | None, replica: int) -> None:
+        """The same request, or another under its id."""
+        name, decision_id = self.decision(number)  # type: ignore[misc]
+        context, exclude = self.model.campaigns[name]["decisions"][decision_id]["request"]
+        self.ask([Decide(name, decision_id, other or list(context), exclude)], replica)
+
+    @precondition(has_decisions)
+    @rule(number=places, both=halves, again=st.booleans(), replica=places)
+    def report(self, number: int, both: tuple[Any, Any], again: bool, replica: int) -> None:
+        """One half or both, perhaps twice in one transaction."""
+        name, decision_id = self.decision(number)  # type: ignore[misc]
+        self.ask([Feedback(name, decision_id, both[0], both[1])] * (1 + again), replica)
+
+    @precondition(has_decisions)
+    @rule(number=places, replica=places)
+    def report_again(self, number: int, replica: int) -> None:
+        """What is known of a decision already, costs and reward, each by itself and together."""
+        name, decision_id = self.decision(number)  # type: ignore[misc]
+        known = self.model.campaigns[name]["decisions"][decision_id]
+        costs = known["costs"] and {one: amount / ONE for one, amount in known["costs"].items()}
+        reports = [(known["reward"], None), (None, costs), (known["reward"], costs)]
+        self.ask([Feedback(name, decision_id, *both) for both in reports if both != (None, None)], replica)
+
+    @precondition(has_decisions)
+    @rule(number=places, replica=places)
+    def void(self, number: int, replica: int) -> None:
+        """It was not shown."""
+        name, decision_id = self.decision(number)  # type: ignore[misc]
+        self.ask([Feedback(name, decision_id, void=True)], replica)
+
+    @precondition(has_decisions)
+    @rule(numbers=st.lists(st.tuples(places, halves), min_size=1, max_size=4), context=contexts, replica=places)
+    def all_at_once(self, numbers: list[tuple[int, tuple[Any, Any]]], context: list[float], replica: int) -> None:
+        """Decisions and reports of all campaigns in one transaction, queued in an order that is not the engine's."""
+        commands: list[Command] = [self.fresh(name, context) for name in NAMES]
+        for number, both in numbers:
+            name, decision_id = self.decision(number)  # type: ignore[misc]
+            commands.append(Feedback(name, decision_id, *both))
+        self.ask([*commands, Feedback("c", "unheard-of", 1.0), Feedback("nowhere", "n1", 1.0)], replica)
+
+    @rule(seconds=st.sampled_from((0, 30, 61, 61, 3601, -1800)), replica=places)
+    def expire(self, seconds: int, replica: int) -> None:
+        """Time passes, or the clock is set back, and somebody looks."""
+        self.sound = False
+        self.ground.clock.micros += seconds * ONE
+        item = Item(Expire(), float("inf"))
+        self.ground.replicas[replica % len(self.ground.replicas)].processor.run([item])
+        told(item)
+        self.model.expire(self.ground.clock.micros)
+        self.sound = True
+
+    @rule(name=names, changes=changes, replica=places)
+    def patch(self, name: str, changes: dict[str, Any], replica: int) -> None:
+        """A budget, perhaps below what is spent; an arm more or less; terms, perhaps of an unexpected version."""
+        self.ask([PatchCampaign(name, changes)], replica)
+
+    @rule(name=names, action=actions, replica=places)
+    def set_status(self, name: str, action: str, replica: int) -> None:
+        """Pause, go on, end for good."""
+        self.ask([SetStatus(name, action)], replica)
+
+    @rule(orderly=st.booleans(), number=places, replica=places)
+    def restart(self, orderly: bool, number: int, replica: int) -> None:
+        """Stop in order or be killed; it begins again, and a client asks again for what it has been told."""
+        self.ground.replicas[replica % len(self.ground.replicas)].restart(orderly=orderly)
+        if self.has_decisions():
+            self.decide_again(number, None, replica)
+
+    @invariant()
+    def the_books_are_the_models(self) -> None:
+        """Accounts, states, holds, rounds and the length of the log."""
+        before, self.sound = self.sound, False
+        books = self.ground.books()
+        assert set(books) == set(self.model.campaigns)
+        for name, campaign in self.model.campaigns.items():
+            found, expected = seen_of(books[name]), seen_in(campaign)
+            assert found == expected, f"{differing(found, expected)}, in the books of campaign {name}"
+            for account in books[name].accounts:
+                assert 0 <= account.spent + account.held <= account.granted + account.overrun
+        self.sound = before
+
+    def teardown(self) -> None:
+        """A day with a stop in the evening, half a day without; then everybody decides as it is, and after a kill.
+
+        The log must bear out what was decided and booked.
+        """
+        if not self.sound:
+            return
+        for name in self.model.campaigns:
+            self.ask([PatchCampaign(name, AMPLE), SetStatus(name, "resume")], 0)
+        for evening in (True, False):
+            for name in self.model.campaigns:
+                self.live(name, [[0.5, 0.25], [0.25, 1]], (1, 0.05), evening, 0)
+        for cold in (False, True):
+            for number, replica in enumerate(self.ground.replicas):
+                if cold:
+                    replica.renew()
+                for name in self.model.campaigns:
+                    self.ask([self.fresh(name, [0.5, 0.25])], number)
+        database = self.ground.replicas[0].database
+        for number, name in _numbers(database):
+            with database.read() as connection:
+                found = verify(connection, name)
+            assert found["ok"], [check for check in found["checks"] if not check["ok"]]
+            difference = replay(database, number, advanced=lambda done, whole: None).difference
+            assert difference is None, f"a decision does not follow from the log: {difference}"
+
+
+def in_turn(items: Sequence[Item]) -> list[Item]:
+    """As the engine goes through them: by kind, and a decision's second request after the first of all others."""
+    seen: Counter[Any] = Counter()
+    turns = []
+    for index, item in enumerate(items):
+        same = (type(item.command), getattr(item.command, "campaign_id", ""), getattr(item.command, "decision_id", ""))
+        later = seen[same] if isinstance(item.command, Decide) else 0
+        turns.append((TURNS.index(type(item.command)), later, index))
+        seen[same] += 1
+    return [items[index] for _, _, index in sorted(turns)]
+
+
+def told(item: Item) -> Told:
+    """An answer in the model's terms; of a campaign's configuration only what the model has."""
+    answer = item.answer
+    if isinstance(answer, Problem):
+        return Told(answer.status, answer.kind)
+    assert isinstance(answer, Answer), f"{type(answer).__name__} instead of an answer to {item.command}: {answer}"
+    body = json.loads(json.dumps(answer.body))
+    if "config" in body:
+        body = {part: body[part] for part in ("id", "version", "status")}
+    return Told(answer.status, body=body, replayed=answer.replayed)
+
+
+def differing(found: Any, expected: Any) -> str:
+    """The first part that differs, in words."""
+    if isinstance(found, Told):
+        return differing(asdict(found), asdict(expected))
+    if not isinstance(found, dict) or not isinstance(expected, dict):
+        return f"{found!r} instead of {expected!r}"
+    part = next(part for part in (expected | found) if found.get(part) != expected.get(part))
+    return f"{part}: {differing(found.get(part), expected.get(part))}"
+
+
+def seen_of(books: Books) -> dict[str, Any]:
+    """What the database says of a campaign, to be compared."""
+    states = {row.sequence: "held" if row.arm is not None else "null" for row in books.decisions}
+    states |= {row.decision: row.status for row in books.outcomes}
+    accounts = [(one.granted, one.held, one.spent, one.overrun) for one in books.accounts]
+    return {
+        "accounts": dict(zip(books.resources, accounts, strict=True)),
+        "states": {row.decision_id: states[row.sequence] for row in books.decisions},
+        "rows": books.sequence,
+        "round": books.round,
+        "holds": len(books.holds),
+    }
+
+
+def seen_in(campaign: dict[str, Any]) -> dict[str, Any]:
+    """What the model says of it."""
+    parts = ("granted", "held", "spent", "overrun")
+    states = {decision_id: decision["state"] for decision_id, decision in campaign["decisions"].items()}
+    return {
+        "accounts": {one: tuple(account[part] for part in parts) for one, account in campaign["accounts"].items()},
+        "states": states,
+        "rows": campaign["rows"],
+        "round": campaign["round"],
+        "holds": sum(state in OPEN for state in states.values()),
+    }
+
+
+def _numbers(database: Database) -> list[tuple[int, str]]:
+    with database.read() as connection:
+        rows = connection.execute(tables.campaign.select()).all()
+    return [(row.number, row.id) for row in rows]
+
+
+def run_machine(ground: Place, sequences: int, *, repeatable: bool = False) -> list[str]:
+    """What goes wrong in so many sequences of steps: nothing, or the steps that lead to it, then what it is.
+
+    `repeatable` takes the same sequences every time and shows the first that fails as it is.
+    """
+    machine = type("Machine", (Machine,), {"ground": ground})
+    lines: list[str] = []
+    phases = (Phase.generate,) if repeatable else (Phase.generate, Phase.shrink)
+    chosen = settings(
+        max_examples=sequences,
+        stateful_step_count=STEPS,
+        derandomize=repeatable,
+        database=None,
+        deadline=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        with with_reporter(lines.append), capture_logs():  # what fails is told in the answers
+            run_state_machine_as_test(machine, settings=chosen)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        return [*lines, *getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"]
+    return []
+
+
+async def machine(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
+    """Sequences of operations, restarts and expiries, each answered and booked as the model says."""
+    with ground.database(dialect) as url, place(url) as one:
+        one.begun = progress
+        found = run_machine(one, injections)
+        return Row(
+            fault="operations against a model",
+            database=dialect,
+            injections=one.sequences,
+            acknowledged=one.acknowledged,
+            findings={"differs": 1} if found else {},
+            note=f"up to {STEPS} steps each; {len(one.replicas)} engines in turn",
+            details=("\n".join(found)[-3000:],) if found else (),
+        )

@@ -1,0 +1,321 @@
+"""What the service should answer and what its books should say, in plain dictionaries: DESIGN's table of states.
+
+Nothing here comes from the service's own code. Which arm is chosen is not the ledger's business: the model is told the
+arm, says whether it could be chosen, and predicts the rest of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+ONE = 1_000_000
+DIMENSION = 2  # of every campaign's context
+OPEN = ("held", "rewarded", "charged")
+STATUS_AFTER = {"pause": "paused", "resume": "active", "archive": "archived"}
+
+Said = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer: a status, and what is in it."""
+
+    status: int
+    kind: str = ""  # of a problem
+    body: Any = None
+    replayed: bool = False
+
+
+def millionths(number: float) -> int:
+    """An amount as it was written, rounded up to whole millionths.
+
+    >>> millionths(0.29), millionths(1.0000001)
+    (290000, 1000001)
+    """
+    return int((Decimal(repr(number)) * ONE).to_integral_value(ROUND_CEILING))
+
+
+def _refused(status: int, kind: str) -> Told:
+    return Told(status, kind)
+
+
+class Model:
+    """Campaigns by name, each a dictionary with its accounts and its decisions."""
+
+    def __init__(self) -> None:
+        self.campaigns: dict[str, Said] = {}
+
+    def create(self, config: Said, now: int) -> Told:
+        """A campaign with its budgets."""
+        if config["id"] in self.campaigns:
+            return _refused(409, "campaign-exists")
+        limits = {one["id"]: millionths(one["max_cost"]) for one in config["resources"]}
+        self.campaigns[config["id"]] = {
+            "status": "active",
+            "version": 1,
+            "limits": limits,
+            "arms": {arm["id"]: _arm(arm, limits) for arm in config["arms"]},
+            "accounts": {
+                one["id"]: {"granted": millionths(one["budget"]), "held": 0, "spent": 0, "overrun": 0}
+                for one in config["resources"]
+            },
+            "horizon": config["horizon"],
+            "feedback": dict(config["feedback"]),
+            "round": 0,
+            "learnt": 0,
+            "rows": len(limits),  # of the log
+            "latest": now,
+            "decisions": {},
+        }
+        return Told(201, body={"id": config["id"], "version": 1, "status": "active"})
+
+    def decide(
+        self, name: str, decision_id: str, context: Sequence[float], exclude: Sequence[str], now: int, seen: Said | None
+    ) -> Told:
+        """One request; `seen` is what it was answered: arm, probability and time are believed if they can be."""
+        campaign = self.campaigns.get(name)
+        if campaign is None:
+            return _refused(404, "campaign-not-found")
+        request = (tuple(map(float, context)), tuple(sorted(exclude)))
+        before = campaign["decisions"].get(decision_id)
+        if before is not None:
+            if before["request"] != request:
+                return _refused(409, "decision-id-reused")
+            return Told(200, body=before["answer"], replayed=True)
+        campaign["latest"] = max(campaign["latest"], now)
+        body = {"decision_id": decision_id, "campaign_id": name, "arm": None, "probability": 1.0, "hold": {}}
+        body |= {"expires_at": None, "round": campaign["round"], "policy_version": campaign["learnt"]}
+        if campaign["status"] != "active":
+            return Told(200, body=body | {"reason": campaign["status"]})
+        if len(context) != DIMENSION:
+            return _refused(422, "invalid-context")
+        if campaign["round"] >= campaign["horizon"]:
+            return Told(200, body=body | {"reason": "ended"})
+        asked = {arm for arm, one in campaign["arms"].items() if not one["retired"] and arm not in exclude}
+        payable = {arm for arm in asked if self._fits(campaign, campaign["arms"][arm]["hold"])}
+        body["reason"] = "policy" if payable else "budget_exhausted" if asked else "all_excluded"
+        if payable and seen is not None and 0 < seen.get("probability", 0) <= 1 and seen["arm"] in {*payable, None}:
+            body |= {"arm": seen["arm"], "probability": seen["probability"]}
+        arm = body["arm"]
+        hold = dict(campaign["arms"][arm]["hold"]) if arm is not None else {}
+        ttl = campaign["feedback"]["ttl_seconds"] * ONE
+        expires_at = None
+        if arm is not None:
+            expires_at = _seen_expiry(seen, now + ttl, campaign["latest"] + ttl)
+            body |= {"expires_at": _iso(expires_at), "hold": {one: amount / ONE for one, amount in hold.items()}}
+        self._move(campaign, held=hold)
+        campaign["round"] += 1
+        campaign["rows"] += 1
+        campaign["decisions"][decision_id] = {
+            "request": request, "answer": body, "arm": arm, "hold": hold, "state": "null" if arm is None else "held",
+            "reward": None, "costs": None, "booked": {}, "expires_at": expires_at, "reports": [], "void": None,
+        }  # fmt: skip
+        return Told(200, body=body)
+
+    def report(
+        self,
+        name: str,
+        decision_id: str,
+        reward: float | None = None,
+        costs: Mapping[str, float] | None = None,
+        void: bool = False,
+    ) -> Told:
+        """One or both halves, or that it was not shown."""
+        campaign = self.campaigns.get(name)
+        if campaign is None:
+            return _refused(404, "campaign-not-found")
+        decision = campaign["decisions"].get(decision_id)
+        if decision is None:
+            return _refused(404, "decision-not-found")
+        if costs is not None and not set(costs) <= set(campaign["accounts"]):
+            return _refused(422, "unknown-resource")
+        amounts = None if costs is None else {one: millionths(costs.get(one, 0)) for one in campaign["accounts"]}
+        finer = costs is not None and any(Decimal(repr(cost)) * ONE % 1 for cost in costs.values())
+        warnings = ["rounded"] if finer else []
+        if decision["arm"] is None:
+            if amounts and any(amounts.values()):
+                return _refused(422, "null-arm-cost")
+            return self._said(name, decision_id, "ignored", warnings=warnings)
+        if void:
+            return self._void(name, decision_id)
+        if _contradicts(reward, decision["reward"]) or _contradicts(amounts, decision["costs"]):
+            return _refused(409, "feedback-differs")
+        halves = (reward is not None, amounts is not None)
+        if (not halves[0] or decision["reward"] is not None) and (not halves[1] or decision["costs"] is not None):
+            return Told(200, body=_earlier(decision, halves), replayed=True)
+        if decision["state"] in OPEN:
+            told = self._reported(name, decision_id, reward, amounts, warnings)
+        else:
+            told = self._late(name, decision_id, reward, amounts, warnings)
+        decision["reports"].append((halves, told.body))
+        return told
+
+    def _reported(
+        self, name: str, decision_id: str, reward: float | None, costs: Said | None, warnings: list[str]
+    ) -> Told:
+        campaign = self.campaigns[name]
+        decision = campaign["decisions"][decision_id]
+        if costs is not None and decision["costs"] is None:
+            if any(costs[one] > held for one, held in decision["hold"].items()):
+                warnings.append("cost_above_hold")
+            self._move(campaign, freed=decision["hold"], spent=costs)
+            decision |= {"costs": costs, "booked": costs}
+        if reward is not None:
+            decision["reward"] = reward
+        learnt = decision["reward"] is not None and decision["costs"] is not None
+        if learnt:
+            campaign["learnt"] += 1
+            if not 0 <= decision["reward"] <= 1:
+                warnings.append("reward_clipped")
+        decision["state"] = "settled" if learnt else "charged" if decision["costs"] is not None else "rewarded"
+        return self._said(name, decision_id, decision["state"], learned=learnt, warnings=warnings, logged=True)
+
+    def _late(self, name: str, decision_id: str, reward: float | None, costs: Said | None, warnings: list[str]) -> Told:
+        campaign = self.campaigns[name]
+        decision = campaign["decisions"][decision_id]
+        if costs is not None and decision["costs"] is None:
+            difference = {one: cost - decision["booked"].get(one, 0) for one, cost in costs.items()}
+            self._move(campaign, spent=difference)
+            decision |= {"costs": costs, "booked": costs}
+        if reward is not None:
+            decision["reward"] = reward
+        decision["state"] = "late"
+        return self._said(name, decision_id, "late", warnings=[*warnings, "late_not_learnt"], logged=True)
+
+    def _void(self, name: str, decision_id: str) -> Told:
+        decision = self.campaigns[name]["decisions"][decision_id]
+        if decision["void"] is not None:
+            return Told(200, body=decision["void"], replayed=True)
+        if decision["state"] not in ("held", "rewarded"):
+            return _refused(409, "not-voidable")
+        self._move(self.campaigns[name], freed=decision["hold"])
+        decision["state"] = "voided"
+        told = self._said(name, decision_id, "voided", logged=True)
+        decision["void"] = told.body
+        return told
+
+    def _said(
+        self,
+        name: str,
+        decision_id: str,
+        status: str,
+        *,
+        learned: bool = False,
+        warnings: Sequence[str] = (),
+        logged: bool = False,
+    ) -> Told:
+        campaign = self.campaigns[name]
+        campaign["rows"] += logged
+        body = {"campaign_id": name, "decision_id": decision_id, "status": status, "learned": learned}
+        return Told(200, body=body | {"policy_version": campaign["learnt"], "warnings": list(warnings)})
+
+    def expire(self, now: int) -> None:
+        """Everything that is past its time."""
+        for campaign in self.campaigns.values():
+            terms = campaign["feedback"]
+            for decision in campaign["decisions"].values():
+                if decision["state"] not in OPEN or decision["expires_at"] > now:
+                    continue
+                reward = terms["missing_reward"] if decision["reward"] is None else decision["reward"]
+                campaign["learnt"] += reward is not None
+                campaign["rows"] += 1
+                campaign["latest"] = max(campaign["latest"], now)
+                if decision["state"] == "charged":
+                    decision["state"] = "settled"
+                    continue
+                booked = decision["hold"] if terms["missing_cost"] == "hold" else {}
+                self._move(campaign, freed=decision["hold"], spent=booked)
+                decision |= {"state": "expired", "booked": booked}
+
+    def patch(self, name: str, changes: Said) -> Told:
+        """Budgets, horizon, arms, terms."""
+        campaign = self.campaigns.get(name)
+        if campaign is None:
+            return _refused(404, "campaign-not-found")
+        if changes.get("expected_version", campaign["version"]) != campaign["version"]:
+            return _refused(409, "version-differs")
+        arms = campaign["arms"]
+        added = {arm["id"]: _arm(arm, campaign["limits"]) for arm in changes.get("add_arms", ())}
+        if set(added) & set(arms):
+            return _refused(409, "arm-exists")
+        retired = changes.get("retire_arms", ())
+        if not set(retired) <= {*arms, *added}:
+            return _refused(404, "unknown-arm")
+        budgets = {one["id"]: millionths(one["budget"]) for one in changes.get("resources", ())}
+        for one, budget in budgets.items():
+            account = campaign["accounts"][one]
+            if budget < account["granted"] and budget < account["spent"] + account["held"]:
+                return _refused(409, "budget-below-spent")
+        moved = {one: budget - campaign["accounts"][one]["granted"] for one, budget in budgets.items()}
+        self._move(campaign, granted=moved)
+        arms |= added
+        for arm in retired:
+            arms[arm] = arms[arm] | {"retired": True}
+        campaign["feedback"] |= changes.get("feedback", {})
+        campaign["horizon"] = changes.get("horizon", campaign["horizon"])
+        campaign["version"] += 1
+        campaign["rows"] += 1 + sum(amount != 0 for amount in moved.values())
+        return Told(200, body={"id": name, "version": campaign["version"], "status": campaign["status"]})
+
+    def set_status(self, name: str, action: str) -> Told:
+        """pause, resume, archive."""
+        campaign = self.campaigns.get(name)
+        if campaign is None:
+            return _refused(404, "campaign-not-found")
+        wanted = STATUS_AFTER[action]
+        if campaign["status"] == "archived" != wanted:
+            return _refused(409, "campaign-archived")
+        campaign["rows"] += campaign["status"] != wanted
+        campaign["status"] = wanted
+        return Told(200, body={"id": name, "version": campaign["version"], "status": wanted})
+
+    @staticmethod
+    def _fits(campaign: Said, hold: Said) -> bool:
+        accounts = campaign["accounts"]
+        return all(
+            amount <= max(0, accounts[one]["granted"] - accounts[one]["spent"] - accounts[one]["held"])
+            for one, amount in hold.items()
+        )
+
+    @staticmethod
+    def _move(campaign: Said, **movements: Said) -> None:
+        for one, account in campaign["accounts"].items():
+            for part, amounts in movements.items():
+                amount = amounts.get(one, 0)
+                account["held" if part == "freed" else part] += -amount if part == "freed" else amount
+            account["overrun"] = max(0, account["spent"] + account["held"] - account["granted"])
+
+
+def _arm(arm: Said, limits: Said) -> Said:
+    own = {one: millionths(cost) for one, cost in (arm.get("max_cost") or {}).items()}
+    return {"hold": limits | own, "retired": False}
+
+
+def _contradicts(value: Any, known: Any) -> bool:
+    return value is not None and known is not None and value != known
+
+
+def _earlier(decision: Said, halves: tuple[bool, bool]) -> Said:
+    """The answer to just these halves; where they came otherwise, the last that had one of them."""
+    for came, body in decision["reports"]:
+        if came == halves:
+            answer: Said = body
+            return answer
+    return next(
+        body for came, body in reversed(decision["reports"]) if (came[0] and halves[0]) or (came[1] and halves[1])
+    )
+
+
+def _iso(micros: int) -> str:
+    return datetime.fromtimestamp(micros // ONE, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seen_expiry(seen: Said | None, earliest: int, latest: int) -> int:
+    """When a hold expires: a time to live after now, or after the campaign's last event if that is later."""
+    text = (seen or {}).get("expires_at") or "1970-01-01T00:00:00Z"
+    found = int(datetime.fromisoformat(text).timestamp()) * ONE
+    return min(max(found, earliest), latest)

@@ -1,0 +1,159 @@
+"""Short scenes on a real database, each of which says what is wrong; nothing, where the service is right."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import psycopg
+
+from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
+from service.engine.processor import Processor
+from service.fault import Point, pass_by
+from service.store.database import Database
+from tests.faults.books import read_books
+from tests.faults.engines import place
+from tests.faults.hangups import feedback
+from tests.faults.kills import kills
+from tests.faults.machine import run_machine
+from tests.faults.processes import Ground
+from tests.faults.replicas import replicas
+from tests.faults.report import Row
+from tests.service import test_access as access
+from tests.service.engine.campaigns import config
+from tests.service.http_client import served
+
+SEQUENCES = 40
+WAIT_SECONDS_MAX = 5.0
+HIDDEN = ("POST /decide", "POST /feedback", "GET /campaigns/{campaign_id}", "PATCH /campaigns/{campaign_id}")
+
+
+def model(ground: Ground, dialect: str) -> list[str]:
+    """The state machine, with the same sequences every time."""
+    with ground.database(dialect) as url, place(url) as one:
+        return run_machine(one, SEQUENCES, repeatable=True)
+
+
+def intruder(ground: Ground, dialect: str) -> list[str]:
+    """While a batch has read and not yet written, somebody else tries to change what it read."""
+    entered: list[bool] = []
+    with ground.database(dialect) as url, Database.open(url) as database:
+
+        def reached(point: Point) -> None:
+            if point == "before-insert":
+                entered.append(_enters(url))
+
+        processor = _processor(database, reached)
+        wrong = _wrong(_asked(processor, CreateCampaign(config())), _asked(processor, Decide("c", "d1", [0.5, 0.5])))
+        assert entered, "nobody came by"
+        return wrong + ["somebody else could write to a campaign that a batch had read"] * any(entered)
+
+
+def _enters(url: str) -> bool:
+    """Whether another session gets in, at once or not at all."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.execute("UPDATE account SET spent = spent")
+            connection.execute("COMMIT")
+            return True
+    with psycopg.connect(url) as session:
+        try:
+            session.execute("SELECT 1 FROM campaign_state FOR UPDATE NOWAIT")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+
+def overtaken(ground: Ground, dialect: str) -> list[str]:
+    """Two replicas decide on one campaign at the same moment: the second begins while the first is about to commit."""
+    with (
+        ground.database(dialect) as url,
+        Database.open(url) as one,
+        Database.open(url) as other,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        second = _processor(other, pass_by)
+        later: list[Any] = []
+
+        def reached(point: Point) -> None:
+            if point == "before-commit" and not later:
+                later.append(thread.submit(_asked, second, Decide("c", "d2", [0.5, 0.5])))
+                _until_waiting(url, later[0])
+
+        first = _processor(one, reached)
+        answers = [_asked(first, CreateCampaign(config())), _asked(first, Decide("c", "d1", [0.5, 0.5]))]
+        wrong = _wrong(*answers, later[0].result())
+        held = sum(row.hold[0] for row in read_books(url)["c"].decisions if row.hold)
+        account = read_books(url)["c"].accounts[0]
+        return wrong + [f"held {account.held}, but decisions hold {held}"] * (account.held != held)
+
+
+def _until_waiting(url: str, running: Any) -> None:
+    """Until the other session waits for a lock, or is through without."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(url, autocommit=True) as session:
+        while not running.done() and session.execute(waiting).fetchone() == (0,):
+            assert time.monotonic() < deadline, "the other replica neither waits nor ends"
+            time.sleep(0.002)
+
+
+def scopes(ground: Ground, dialect: str) -> list[str]:
+    """What `test_access` says of keys that are limited to another campaign."""
+    with ground.database(dialect) as url, Database.open(url) as database, served(database) as client:
+        for name in ("c", "other"):
+            client("POST", "/campaigns", json=access.without_defaults(config(name)))
+        client("POST", "/decide", json=access.DECIDE)
+        try:
+            for endpoint in HIDDEN:
+                access.test_an_endpoint_answers_every_kind_of_key_as_the_table_says(endpoint, client, database)
+        except AssertionError:
+            return [f"{endpoint}: keys of another campaign are answered otherwise than the table says"]
+        return []
+
+
+def killed(ground: Ground, dialect: str) -> list[str]:
+    """kill -9 twice under load."""
+    return _found(kills, ground, dialect, 2)
+
+
+def crowd(ground: Ground, dialect: str) -> list[str]:
+    """Three replicas under load, two of them killed once."""
+    return _found(replicas, ground, dialect, 2)
+
+
+def reports(ground: Ground, dialect: str) -> list[str]:
+    """Irregular feedback under load."""
+    return _found(feedback, ground, dialect, 200)
+
+
+def _found(fault: Callable[..., Awaitable[Row]], ground: Ground, dialect: str, injections: int) -> list[str]:
+    async def tried() -> Row:
+        return await fault(ground, dialect, injections, lambda: None)
+
+    row = asyncio.run(tried())
+    counted = ", ".join(f"{kind} {number}" for kind, number in row.findings.items())
+    return [counted, *row.details] if counted else []
+
+
+def _processor(database: Database, reached: Callable[[Point], None]) -> Processor:
+    return Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, reached=reached)
+
+
+def _asked(processor: Processor, command: Command) -> Item:
+    item = Item(command, float("inf"))
+    processor.run([item])
+    return item
+
+
+def _wrong(*items: Item) -> list[str]:
+    return [f"{item.command}: {item.answer!r}" for item in items if not isinstance(item.answer, Answer)]

@@ -1,0 +1,235 @@
+"""Bugs to be planted into the service, so that the suite can show that it would find them.
+
+Only tests plant them: in their own process with `planted`, in server processes with the variable `SEEDED_BUG`, which
+nobody reads but the process that forks them (`zygote.py`). Each is what somebody might write by mistake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+import service.store.database as store
+from service.auth import Principal
+from service.engine import deciding, memory, rows, settling
+from service.engine.ledger import Account
+from service.engine.processor import Processor
+from service.store.database import Database
+
+VARIABLE = "SEEDED_BUG"
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake: its name, what it does, how it is made."""
+
+    name: str
+    what: str
+    plant: Callable[[Patch], None]
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """This process has the bug for a while."""
+    with Patch.context() as patch:
+        BUGS[name].plant(patch)
+        yield
+
+
+def plant(name: str) -> None:
+    """This process, and what it forks, has the bug for good."""
+    BUGS[name].plant(Patch())
+
+
+def _answer_before_commit(patch: Patch) -> None:
+    """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
+    left_open: list[Connection] = []
+    serving: list[bool] = []
+    right_write, right_run = Database.write, Processor.run
+
+    def run(self: Processor, items: Sequence[Any]) -> None:
+        serving.append(True)
+        try:
+            right_run(self, items)
+        finally:
+            serving.clear()
+
+    @contextmanager
+    def write(self: Database) -> Iterator[Connection]:
+        while left_open:
+            with left_open.pop() as connection:
+                connection.commit()
+        if not serving:
+            with right_write(self) as connection:
+                yield connection
+            return
+        connection = self._writer.connect()
+        try:
+            connection.begin()
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        left_open.append(connection)
+
+    patch.setattr(Processor, "run", run)
+    patch.setattr(Database, "write", write)
+
+
+def _no_row_lock(patch: Patch) -> None:
+    patch.setattr(store, "_STATES_LOCKED", store._STATES)
+
+
+def _deferred_begin(patch: Patch) -> None:
+    right = store._sqlite_engine
+
+    def engine(*arguments: Any) -> Any:
+        made = right(*arguments)
+
+        @event.listens_for(made, "before_cursor_execute", retval=True)
+        def deferred(
+            connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+        ) -> tuple[str, Any]:
+            return statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), parameters
+
+        return made
+
+    patch.setattr(store, "_sqlite_engine", engine)
+
+
+def _float_money(patch: Patch) -> None:
+    def rounded_up(value: float) -> tuple[int, bool]:
+        exact = value * 1e6
+        return math.ceil(exact), math.ceil(exact) != exact
+
+    patch.setattr(settling, "micros_rounded_up", rounded_up)
+
+
+def _released_twice(patch: Patch) -> None:
+    """What was charged gave back its hold when it was charged; here its expiry does so again."""
+    right = settling.expire
+
+    def expire(work: Any, standing: Any) -> None:
+        if standing.status == "charged":
+            for account, amount in zip(work.ledger.accounts, standing.hold, strict=True):
+                account.move(held=-min(amount, account.held))
+        right(work, standing)
+
+    patch.setattr(settling, "expire", expire)
+
+
+def _expiry_keeps_hold(patch: Patch) -> None:
+    right = settling.expire
+
+    def expire(work: Any, standing: Any) -> None:
+        held = work.ledger
+        work.ledger = deepcopy(held)
+        right(work, standing)
+        work.ledger = held
+
+    patch.setattr(settling, "expire", expire)
+
+
+def _remembered_ids(patch: Patch) -> None:
+    """Which decisions there are is known from memory: a process that has just started knows of none."""
+    right_decide, right_run = deciding.decide, Processor.run
+    serving: list[Any] = []
+
+    def run(self: Processor, items: Sequence[Any]) -> None:
+        serving.append(self)
+        try:
+            right_run(self, items)
+        finally:
+            serving.clear()
+
+    def decide(work: Any, requests: Sequence[Any], existing: dict[str, Any]) -> Any:
+        if not serving:  # a replay derives decisions again, without an engine
+            return right_decide(work, requests, existing)
+        known = serving[0].__dict__.setdefault("known_decisions", {})
+        return right_decide(work, requests, known.setdefault(work.campaign.id, {}))
+
+    patch.setattr(Processor, "run", run)
+    patch.setattr(deciding, "decide", decide)
+
+
+def _folded_twice(patch: Patch) -> None:
+    """The row that a state already has is taken once more."""
+    right = memory._folded
+
+    def folded(connection: Any, campaign: Any, state: Any, after: int, until: int) -> Any:
+        return right(connection, campaign, state, after - 1, until)
+
+    patch.setattr(memory, "_folded", folded)
+
+
+def _accounts_with_lock(patch: Patch) -> None:
+    """One statement instead of two: where it waits for the lock, the joined rows are those from before the wait."""
+    joined = text(
+        "SELECT s.*, a.resource, a.granted, a.held, a.spent, a.overrun FROM campaign_state s"
+        " JOIN account a ON a.campaign = s.campaign WHERE s.campaign = ANY(:numbers)"
+        " ORDER BY s.campaign, a.resource FOR UPDATE OF s"
+    )
+    right_states, right_accounts = store._states, rows.accounts
+    read: dict[int, list[Any]] = {}
+
+    def states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Any:
+        if not lock:
+            return right_states(connection, numbers, lock=lock)
+        found = connection.execute(joined, {"numbers": sorted(set(numbers))}).mappings().all()
+        read[id(connection)] = list(found)
+        return [row for row in found if row["resource"] == 0]
+
+    def accounts(connection: Connection, numbers: Sequence[int]) -> Any:
+        kept = read.pop(id(connection), None)
+        if kept is None:
+            return right_accounts(connection, numbers)
+        found: dict[int, list[Account]] = {}
+        for row in kept:
+            account = Account(row["granted"], row["held"], row["spent"], row["overrun"])
+            found.setdefault(row["campaign"], []).append(account)
+        return found
+
+    patch.setattr(store, "_states", states)
+    patch.setattr(rows, "accounts", accounts)
+
+
+def _stale_snapshot(patch: Patch) -> None:
+    """A snapshot is taken for the newest state whatever number it is of."""
+    right = memory._from_snapshot
+
+    def from_snapshot(connection: Connection, row: Any) -> Any:
+        found = right(connection, row)
+        return replace(found, sequence=row["sequence"]) if found.sequence else found
+
+    patch.setattr(memory, "_from_snapshot", from_snapshot)
+
+
+def _any_campaign(patch: Patch) -> None:
+    patch.setattr(Principal, "sees", lambda self, campaign_id: True)
+
+
+BUGS = {
+    bug.name: bug
+    for bug in (
+        Bug("answer-before-commit", "an answer is sent before its transaction is committed", _answer_before_commit),
+        Bug("no-row-lock", "a campaign's row is read without FOR UPDATE", _no_row_lock),
+        Bug("deferred-begin", "SQLite's transactions begin DEFERRED", _deferred_begin),
+        Bug("float-money", "reported costs are turned into millionths by a float's product", _float_money),
+        Bug("hold-released-twice", "the expiry of a charged decision gives its hold back again", _released_twice),
+        Bug("expiry-keeps-hold", "an expiry is logged and moves no account", _expiry_keeps_hold),
+        Bug("ids-in-memory", "a repeated decision_id is known only to the process that made it", _remembered_ids),
+        Bug("outcome-folded-twice", "whoever catches up learns the last outcome it knows once more", _folded_twice),
+        Bug("accounts-with-lock", "accounts are read in the statement that waits for the lock", _accounts_with_lock),
+        Bug("stale-snapshot", "a snapshot is taken for the newest state, whatever came after it", _stale_snapshot),
+        Bug("key-without-scope", "a key limited to campaigns is let into all", _any_campaign),
+    )
+}

@@ -1,0 +1,43 @@
+"""The suite finds what it looks for: bugs are planted, and each is caught by a scenario that is silent without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.catching import TRAPS, Catch, markdown, sprung, uncaught
+from tests.faults.processes import new_ground
+from tests.faults.seeded import BUGS
+
+QUICK = [trap for trap in TRAPS if trap.quick]
+
+
+@pytest.fixture(scope="module")
+def ground():
+    """Processes and a PostgreSQL for all traps of a worker."""
+    with new_ground() as one:
+        yield one
+
+
+@pytest.mark.parametrize("trap", QUICK, ids=lambda trap: trap.name)
+def test_a_planted_bug_is_caught_by_a_scenario_that_finds_nothing_without_it(ground, trap):
+    catches = list(sprung(trap, ground))
+    assert [one.bug for one in catches if one.caught] == list(trap.bugs), catches
+
+
+def test_every_bug_is_in_a_trap_that_the_ordinary_tests_set():
+    assert {bug for trap in QUICK for bug in trap.bugs} == set(BUGS)
+
+
+def test_the_table_says_what_was_caught_and_what_was_not():
+    catches = [
+        Catch("float-money", "state machine", "sqlite", True, True, "one millionth | too much"),
+        Catch("float-money", "state machine", "postgresql", True, True, "one millionth too little"),
+        Catch("float-money", "checker", "sqlite", False, True, ""),
+        Catch("no-row-lock", "checker", "postgresql", False, False, "without it: something"),
+    ]
+    table = markdown(catches).splitlines()
+    assert len(table) == 2 + len(BUGS)
+    row = next(row for row in table if "float-money" in row).split(" | ")[2]
+    assert row == "state machine (sqlite, postgresql); missed by checker (sqlite)"
+    assert "**nothing**" in next(row for row in table if "no-row-lock" in row)
+    assert uncaught(catches) == [name for name in BUGS if name != "float-money"]
