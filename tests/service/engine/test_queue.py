@@ -7,6 +7,7 @@ import time
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, SetStatus
+from service.engine.processor import EXPIRE_ROWS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -163,3 +164,25 @@ def test_a_stop_answers_what_is_queued_and_refuses_the_rest(database):
 
     played(database, play)
     assert stored(database) == {"stuck", "queued"}
+
+
+def test_more_holds_than_one_transaction_lets_expire_do_not_wait_for_the_next_look(database, monkeypatch):
+    monkeypatch.setattr("service.engine.EXPIRE_EVERY_SECONDS", 3.0)
+
+    async def play():
+        async with running(database) as engine:
+            await engine.submit(CreateCampaign(config(budget=100_000, horizon=100_000, feedback={"ttl_seconds": 1})))
+            await engine.submit_together([decide(f"d{number}") for number in range(2 * EXPIRE_ROWS_MAX + 500)])
+            holds = len(rows(database, tables.hold))
+            assert holds > EXPIRE_ROWS_MAX
+            deadline = time.monotonic() + 20
+            while rows(database, tables.hold):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+            return holds
+
+    holds = asyncio.run(play())
+    at = sorted(row["at"] for row in rows(database, tables.outcome))
+    assert len(at) == holds
+    first, second = at[0], at[EXPIRE_ROWS_MAX]
+    assert first == at[EXPIRE_ROWS_MAX - 1] < second < first + 2_900_000
