@@ -25,7 +25,8 @@ demo: setup ## Watch a simulated ad server spend two budgets; ends with a pictur
 	@$(BIN)/cbwk demo
 
 test: setup ## Run the tests
-	@$(BIN)/python -m pytest -n 2
+	@# Three workers on two cores: much of the time a test waits for a server.
+	@$(BIN)/python -m pytest -n 3 --dist worksteal
 
 PROOFS := simultaneous durability library_equality ad_server startup schemathesis
 

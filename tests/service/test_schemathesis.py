@@ -33,7 +33,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES_MAX = 15
-SCENARIOS_MAX, STEPS_MAX = 20, 15
+SCENARIOS_MAX, STEPS_MAX = 15, 15
 # Operations that links must have led to with success, or the scenarios say little.
 FOLLOWED_MIN = 8
 # CBWK_TEST_EXAMPLES=200 looks longer and elsewhere every time.
