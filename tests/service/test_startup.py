@@ -119,4 +119,4 @@ def test_a_start_on_a_long_log_takes_no_longer_than_any(migrated_url, capsys):
         assert campaign(connection, "c")["round"] == DECISIONS + len(starts)
     for start in starts.values():
         assert start.processor_seconds < empty.processor_seconds + LOG_SECONDS_MAX
-        assert start.ready_seconds < READY_SECONDS_MAX or not PROMISED
+        assert start.decided_seconds < READY_SECONDS_MAX or not PROMISED
