@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from math import isfinite
 from typing import NamedTuple
@@ -34,6 +34,10 @@ SHOWN_LENGTH_MAX = 40
 # Coordinates of plain vectors have no declared range. Σφφᵀ over a million rounds then has entries up to 1e12, the most
 # that a ridge of 1 survives in double precision; a raw time stamp or a price in cents has to be scaled by the caller.
 COORDINATE_MAX = 1e3
+
+# Of hashed strings the same few come again and again; so many are remembered, unless they are long.
+REMEMBERED_MAX = 16_384
+REMEMBERED_LENGTH_MAX = 128
 
 FITS, CLIPPED, UNKNOWN = range(3)
 # Coordinate within the feature, the number to put there, and whether the value was FITS, CLIPPED or UNKNOWN.
@@ -185,10 +189,6 @@ class HashFeature:
         _check_size(f"feature {self.name!r} buckets", self.buckets, BUCKETS_MAX)
         _check_default(self)
 
-    @cached_property
-    def _prefix(self) -> bytes:
-        return self.name.encode() + b"\x00"
-
     @property
     def quick(self) -> Quick:
         """Nothing is quicker than to hash."""
@@ -210,8 +210,18 @@ class HashFeature:
         Oracles learn what a bucket means, so this function may never change, nor differ between processes as `hash`
         does.
         """
-        digest = blake2b(self._prefix + _as_bytes(self.name, value), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % self.buckets, 1.0, FITS
+        if type(value) is str and len(value) <= REMEMBERED_LENGTH_MAX:
+            return _hashed(self.name, value) % self.buckets, 1.0, FITS
+        return _digest(self.name, _as_bytes(self.name, value)) % self.buckets, 1.0, FITS
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _hashed(name: str, value: str) -> int:
+    return _digest(name, _as_bytes(name, value))
+
+
+def _digest(name: str, value: bytes) -> int:
+    return int.from_bytes(blake2b(name.encode() + b"\x00" + value, digest_size=8).digest(), "big")
 
 
 Feature = NumberFeature | CategoryFeature | HashFeature

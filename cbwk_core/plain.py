@@ -31,7 +31,7 @@ from cbwk_core.presets import (
     RESIDUAL_PRIOR_COUNT,
     WIDTHS,
 )
-from cbwk_core.problem import NULL_ARM, POLICY, Choice, Ticket
+from cbwk_core.problem import NULL_ARM, POLICY, Choice, Thought, Ticket
 from cbwk_core.state import State, layout
 
 if TYPE_CHECKING:
@@ -96,11 +96,13 @@ class Plain:
         else:
             chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
         # One array and views of it: the call that makes an array costs more than what is in it.
-        one = np.array([[weights[arm], *weights]])
-        one.setflags(write=False)
-        chosen.setflags(write=False)
+        one = np.array([[gamma, weights[arm], *weights]])
+        prices = -direction[None, 1:]
+        for array in (one, chosen, images, prices):
+            array.setflags(write=False)
         ticket = partial(self._ticket, books, chosen, predictions, arm)
-        return Choice(self.arm_arrays[arm], one[0, :1], one[:, 1:], BECAUSE_OF_POLICY, ticket)
+        thought = Thought(images[None, :, m:], prices, one[:, :1])
+        return Choice(self.arm_arrays[arm], one[0, 1:2], one[:, 2:], BECAUSE_OF_POLICY, ticket, thought)
 
     def _features(self, state: State, features: Any) -> Array | None:
         """Features of one request, (candidates, dimension) or (1, dimension), if finite and of the right shape."""

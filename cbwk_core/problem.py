@@ -112,6 +112,14 @@ def taken(ticket: Ticket, rows: slice) -> Ticket:
     return Ticket(ticket.arm[rows], ticket.features[rows], ticket.numbers[rows], context)
 
 
+class Thought(NamedTuple):
+    """What a choice was drawn from, for whoever keeps or explains it: nothing has to be computed twice."""
+
+    predictions: Array  # (n, arms, 1 + d): reward, then costs in max costs
+    prices: Array  # (lanes, d), per max cost
+    gamma: Array  # (lanes, 1)
+
+
 class Choice(NamedTuple):
     """The answer to n requests."""
 
@@ -120,6 +128,7 @@ class Choice(NamedTuple):
     probabilities: Array  # (n, arms + 1), null last
     reason: tuple[str, ...]  # (n,)
     kept: Ticket | Callable[[], Ticket]  # the ticket, or how to write it
+    thought: Thought | None = None  # what it was drawn from, if the policy says
 
     @property
     def ticket(self) -> Ticket:

@@ -30,7 +30,7 @@ from cbwk_core.presets import (
     practical_gamma,
     residual_covariance,
 )
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket, checked_ticket, taken
+from cbwk_core.problem import NULL_ARM, Choice, Problem, Thought, Ticket, checked_ticket, taken
 from cbwk_core.state import Quote, State, layout, new_books
 
 MODELS = ("shared", "per_arm")
@@ -245,7 +245,8 @@ class SquareCBwK:
         weights, arm, reason = decision.draw(self, state, quote, request, self._free(state, free))
         probability = weights[np.arange(rows), arm]
         ticket = self._ticket(x, quote, request, arm)
-        return Choice(frozen(arm), frozen(probability), frozen(weights), reason, ticket)
+        thought = Thought(frozen(predictions), quote.prices, quote.gamma)
+        return Choice(frozen(arm), frozen(probability), frozen(weights), reason, ticket, thought)
 
     def predict(self, state: State, features: ArrayLike) -> Array:
         """Reward, then costs in max costs, predicted for every candidate: (n, candidates, 1 + d)."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.responses import Response
 
@@ -14,6 +14,8 @@ from service.engine.commands import Answer
 from service.problems import BadRequest, Invalid, Problem, Unavailable
 from service.schemas.base import Misfit
 from service.store.database import Database
+
+Model = TypeVar("Model", bound=BaseModel)
 
 REPLAYED = {"Idempotent-Replayed": "true"}
 # A body may be wrong in a thousand places; nobody reads more than these.
@@ -70,6 +72,14 @@ def body_problem(error: ValidationError, body: bytes) -> Problem:
         reason = details[0]["msg"].removeprefix("Invalid JSON: ")
         return BadRequest(f"the body is not JSON: {reason}", kind="not-json")
     return Invalid("the body cannot be taken as it is", errors=field_errors(details, from_json(body)))
+
+
+def parsed(body: bytes, model: type[Model]) -> Model:
+    """A body of JSON as a model, straight from its bytes; raises the Problem it has."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise body_problem(error, body) from None
 
 
 def item_problem(error: ValidationError, item: Any, place: str) -> Problem:

@@ -11,6 +11,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.express import Express, Head
+from service.gate import Gate
+
 SWEEP_EVERY_SECONDS = 0.5
 
 
@@ -24,14 +27,18 @@ class _Refused:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that knows since when a request is awaited or on its way."""
+    """A connection that knows since when a request is awaited or on its way, and the short way to an answer."""
 
     awaited_since: float | None = None
+    _head: Head | None = None  # of a request that goes the short way, as long as its body is not all there
+    _body: bytes
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self.awaited_since = self.loop.time()
+        self._gate: Gate | None = getattr(self.config.app, "gate", None)
+        self._express: Express | None = getattr(self.config.app, "express", None)
 
     def on_message_begin(self) -> None:
         """The first byte of a request has come."""
@@ -39,20 +46,57 @@ class Connection(HttpToolsProtocol):
         self.awaited_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        """The request can be refused, unless others before it on this connection are not answered yet."""
-        gate = getattr(self.config.app, "gate", None)
-        if gate is not None and gate.is_shut(len(self.tasks)) and (self.cycle is None or self.cycle.response_complete):
-            refusal = gate.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
-            if refusal is not None and not self.transport.is_closing() and self.parser.should_keep_alive():
-                self.cycle = _Refused()  # type: ignore[assignment]
-                self.transport.write(refusal)
-                self.on_response_complete()
+        """The request can be refused, or go the short way, unless others before it on this connection wait.
+
+        Who does not take its answers is answered by the long way, which waits for it.
+        """
+        if self._express is not None and (self.cycle is None or self.cycle.response_complete):
+            if self._is_refused():
                 return
+            if (
+                self.parser.should_keep_alive()
+                and self.parser.get_http_version() == "1.1"
+                and not self.flow.write_paused
+            ):
+                self._head = self._express.head(self.parser.get_method(), self.url, self.headers)
+                if self._head is not None:
+                    self._body = b""
+                    return
         super().on_headers_complete()
+
+    def _is_refused(self) -> bool:
+        assert self._gate is not None
+        assert self._express is not None
+        if not self._gate.is_shut(len(self.tasks) + self._express.under_way):
+            return False
+        refusal = self._gate.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
+        if refusal is None or self.transport.is_closing() or not self.parser.should_keep_alive():
+            return False
+        self.cycle = _Refused()  # type: ignore[assignment]
+        self.transport.write(refusal)
+        self.on_response_complete()
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body has come."""
+        if self._head is None:
+            super().on_body(body)
+        else:
+            self._body += body
 
     def on_message_complete(self) -> None:
         """The last byte of its body has come."""
         self.awaited_since = None
+        head, self._head = self._head, None
+        if head is not None:
+            assert self._express is not None
+            exchange = self._express.take(self, head, self._body)
+            if exchange is not None:
+                if not exchange.response_complete:
+                    self.cycle = exchange  # type: ignore[assignment]
+                return
+            super().on_headers_complete()
+            super().on_body(self._body)
         super().on_message_complete()
 
     def is_late(self, now: float, seconds_max: float) -> bool:

@@ -24,6 +24,7 @@ _REQUEST_ID = b"x-request-id"
 CAUTIONS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 # What proxies call an answer that nobody was there to take.
 CLIENT_GONE = 499
+OURS = "something went wrong on our side; the log knows what, by the request's id"
 
 log = structlog.get_logger(__name__)
 
@@ -56,8 +57,7 @@ class Envelope:
             log.exception("request failed", method=scope["method"], route=route_of(scope))
             if outgoing.status:
                 raise  # too late for an answer: the connection ends in the middle, which a client can tell
-            problem = Problem("something went wrong on our side; the log knows what, by the request's id")
-            await problem_answer(problem)(scope, receive, outgoing)
+            await problem_answer(Problem(OURS))(scope, receive, outgoing)
         finally:
             self._metrics.count_request(scope["method"], route_of(scope), outgoing.status or CLIENT_GONE)
             request_id.reset(token)
@@ -122,6 +122,4 @@ def _too_large(bytes_max: int) -> TooLarge:
 def route_of(scope: Scope) -> str:
     """The route's own path, with names for its parts; one name for everything that is no route."""
     route = scope.get("route")
-    if route is None and "endpoint" in scope:
-        return str(scope["path"])  # the hot endpoints, whose paths have no parts with a name
     return getattr(route, "path", "other")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from service.schemas import ANSWERS, REQUESTS
 from service.schemas.base import Answered, Body
 from service.schemas.problem import ProblemDocument
 
-Endpoint = Any  # an async function from Request to Response
+# From who asks and the body to what is asked of the engine: `service.routes.batches.Asked`.
+Reads = Callable[[Any, bytes], Any]
 
 _PROBLEMS: dict[int, problems.Problem] = {
     400: problems.BadRequest("the body is not JSON: expected value at line 1 column 1", kind="not-json"),
@@ -53,15 +54,16 @@ class HotRoute:
     """A POST endpoint below FastAPI, with what the document says of it."""
 
     path: str
-    endpoint: Endpoint
+    reads: Reads
     tag: str
     takes: type[Body]
     answers: type[Answered]
+    timed: bool = False  # `cbwk_decide_seconds` is about it
     problems: tuple[int, ...] = (400, 401, 403, 404, 409, 413, 422, 503)
 
     def operation(self) -> dict[str, Any]:
         """Its entry in the document."""
-        name = self.endpoint.__name__
+        name = self.reads.__name__
         given = answers(self.answers, *self.problems)
         given[200]["headers"] = {
             "Idempotent-Replayed": {
@@ -72,7 +74,7 @@ class HotRoute:
         return {
             "tags": [self.tag],
             "summary": name.replace("_", " ").capitalize(),
-            "description": self.endpoint.__doc__,
+            "description": self.reads.__doc__,
             "operationId": name,
             **takes(self.takes),
             "responses": {str(status): answer for status, answer in given.items()},

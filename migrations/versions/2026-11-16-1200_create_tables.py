@@ -29,6 +29,7 @@ def upgrade() -> None:
     _decisions()
     _outcomes()
     _changes()
+    _evaluations()
     _people()
 
 
@@ -39,6 +40,7 @@ def _of_campaign(name: str, *columns: Any, key: str) -> None:
         *columns,
         PrimaryKeyConstraint("campaign", key, name=op.f(f"pk_{name}")),
         ForeignKeyConstraint(["campaign"], ["campaign.number"], name=op.f(f"fk_{name}_campaign")),
+        sqlite_with_rowid=name != "hold",
     )
 
 
@@ -201,6 +203,25 @@ def _changes() -> None:
         PrimaryKeyConstraint("campaign", name=op.f("pk_opening")),
         ForeignKeyConstraint(["campaign"], ["campaign.number"], name=op.f("fk_opening_campaign")),
         _check("opening_counts", "last_number <= through AND decisions <= row_count"),
+    )
+
+
+def _evaluations() -> None:
+    _of_campaign(
+        "evaluation",
+        Column("id", Text, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("request", Text, nullable=False),
+        Column("progress", Float, nullable=False),
+        Column("error", Text, nullable=True),
+        Column("result", Text, nullable=True),
+        Column("created_at", BigInteger, nullable=False),
+        Column("started_at", BigInteger, nullable=True),
+        Column("finished_at", BigInteger, nullable=True),
+        Column("beat_at", BigInteger, nullable=False),
+        _check("evaluation_status", "status IN ('queued', 'running', 'done', 'failed')"),
+        _check("evaluation_progress", "progress >= 0 AND progress <= 1"),
+        key="id",
     )
 
 

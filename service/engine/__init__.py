@@ -21,7 +21,7 @@ from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
 
-__all__ = ["FULL", "Engine"]
+__all__ = ["FULL", "Engine", "Waiter", "answers_of"]
 
 # How often holds are looked at when nothing else happens.
 EXPIRE_EVERY_SECONDS = 1.0
@@ -29,9 +29,20 @@ EXPIRE_EVERY_SECONDS = 1.0
 STAGES_EVERY_SECONDS = 1.0
 FULL = "more is asked than can be answered in time; try again"
 
-Waiting = tuple[Item, asyncio.Future[Answer]]
+Deliver = Callable[[Sequence[Item]], None]
 
 log = structlog.get_logger(__name__)
+
+
+class Waiter:
+    """Commands of one transaction, and who is told what became of them: in the event loop, once."""
+
+    __slots__ = ("deliver", "gone", "items")
+
+    def __init__(self, items: Sequence[Item], deliver: Deliver) -> None:
+        self.items = items
+        self.deliver = deliver
+        self.gone = False  # nobody is interested any more: what is not begun need not be done
 
 
 class Engine:
@@ -63,8 +74,9 @@ class Engine:
         self._reached = reached
         self._on_failure = on_failure
         self._database = database
-        self._queue: deque[Waiting] = deque()
-        self._changed = Condition()  # guards the queue and `_stopping`
+        self._queue: deque[Waiter] = deque()
+        self._waiting = 0  # commands in the queue
+        self._changed = Condition()  # guards the queue, its length and `_stopping`
         self._pace = Pace(deadline_seconds, queue_max)
         self._under_way_max = queue_max
         self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
@@ -77,7 +89,7 @@ class Engine:
     @property
     def queued(self) -> int:
         """Commands that wait."""
-        return len(self._queue)
+        return self._waiting
 
     @property
     def under_way_max(self) -> int:
@@ -102,37 +114,43 @@ class Engine:
 
     async def submit(self, command: Command) -> Answer:
         """Queue a command and wait for its commit; raises the Problem it was answered with."""
-        (future,) = self._queued([command], 0)
-        return await future
+        (answer,) = await self.submit_together([command])
+        if isinstance(answer, Problem):
+            raise answer
+        return answer
 
     async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
         """Queue commands for one transaction; each is answered for itself, and all are unavailable or none."""
-        self._groups += 1
-        answers = await asyncio.gather(*self._queued(commands, self._groups), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, Unavailable):
-                raise answer
-            if isinstance(answer, BaseException) and not isinstance(answer, Problem):
-                raise answer
-        return [answer for answer in answers if isinstance(answer, Answer | Problem)]
+        told: asyncio.Future[Sequence[Item]] = self._loop.create_future()
 
-    def _queued(self, commands: Sequence[Command], group: int) -> list[asyncio.Future[Answer]]:
-        """Put commands into the queue, or raise; a group that finds any room goes in whole."""
+        def tell(items: Sequence[Item]) -> None:
+            if not told.done():
+                told.set_result(items)
+
+        waiter = self.ask(commands, tell)
+        try:
+            return answers_of(await told)
+        finally:
+            waiter.gone = True
+
+    def ask(self, commands: Sequence[Command], deliver: Deliver) -> Waiter:
+        """Queue commands for one transaction, in the event loop, or raise; any room at all takes them whole."""
         # What administrators ask, and what the engine asks itself, is little and may wait longer.
         hot = isinstance(commands[0], Decide | Feedback)
         deadline = time.monotonic() + self._pace.deadline_seconds if hot else inf
+        together = 0
+        if len(commands) > 1:
+            together = self._groups = self._groups + 1
+        waiter = Waiter([Item(command, deadline, together) for command in commands], deliver)
         with self._changed:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")
-            if len(self._queue) + len(commands) > self._pace.queue_max or (
-                hot and len(self._queue) >= self._under_way_max
-            ):
+            if self._waiting + len(commands) > self._pace.queue_max or (hot and self._waiting >= self._under_way_max):
                 raise Unavailable(FULL, kind="queue-full")
-            futures = [self._loop.create_future() for _ in commands]
-            items = [Item(command, deadline, group) for command in commands]
-            self._queue.extend(zip(items, futures, strict=True))
+            self._waiting += len(commands)
+            self._queue.append(waiter)
             self._changed.notify()
-        return futures
+        return waiter
 
     def _work(self) -> None:
         """What the engine's thread does, until the engine stops."""
@@ -140,14 +158,15 @@ class Engine:
             batch = self._taken()
             if not batch:
                 break
+            items = [item for waiter in batch for item in waiter.items]
             started = time.monotonic()
             try:
-                self._processor.run([item for item, _ in batch])
+                self._processor.run(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
             ended = time.monotonic()
-            self._pace = self._pace.after(len(batch), ended - started, self._lag_seconds)
+            self._pace = self._pace.after(len(items), ended - started, self._lag_seconds)
             self._under_way_max = self._pace.under_way_max
             self._loop.call_soon_threadsafe(self._answer_all, batch, ended)
             self._processor.save_due()  # nobody waits for it
@@ -157,7 +176,7 @@ class Engine:
         self._processor.save_all()
         self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
-    def _taken(self) -> list[Waiting]:
+    def _taken(self) -> list[Waiter]:
         """What goes into the next transaction, as soon as there is something; nothing when the engine has stopped.
 
         Whose client is gone is left out, and so is who would get the answer too late: it is better not done at all.
@@ -169,37 +188,35 @@ class Engine:
                 if not self._queue:
                     return []
                 now = time.monotonic()
-                batch, late = self._chosen(now + self._pace.answer_seconds(len(self._queue)))
+                batch, late = self._chosen(now + self._pace.answer_seconds(self._waiting))
                 if late:
                     self._loop.call_soon_threadsafe(self._answer_all, late, now)
                 if batch:
                     return batch
 
-    def _chosen(self, ends_at: float) -> tuple[list[Waiting], list[Waiting]]:
-        batch: list[Waiting] = []
-        late: list[Waiting] = []
-        group = 0
-        while self._queue and (len(batch) < self._pace.batch_max or 0 < group == self._queue[0][0].together):
-            item, future = self._queue.popleft()
-            group = item.together
-            if future.done():
+    def _chosen(self, ends_at: float) -> tuple[list[Waiter], list[Waiter]]:
+        batch: list[Waiter] = []
+        late: list[Waiter] = []
+        commands = 0
+        while self._queue and commands < self._pace.batch_max:
+            waiter = self._queue.popleft()
+            self._waiting -= len(waiter.items)
+            if waiter.gone:
                 continue
-            if item.deadline < ends_at:
-                item.answer = Unavailable(FULL, kind="queue-full")
-                late.append((item, future))
+            if waiter.items[0].deadline < ends_at:
+                for item in waiter.items:
+                    item.answer = Unavailable(FULL, kind="queue-full")
+                late.append(waiter)
             else:
-                batch.append((item, future))
+                batch.append(waiter)
+                commands += len(waiter.items)
         return batch, late
 
-    def _answer_all(self, batch: Sequence[Waiting], answered_at: float) -> None:
+    def _answer_all(self, batch: Sequence[Waiter], answered_at: float) -> None:
         self._lag_seconds = time.monotonic() - answered_at
-        for item, future in batch:
-            if future.done():  # the client hung up; what was committed stays committed
-                continue
-            if isinstance(item.answer, Answer):
-                future.set_result(item.answer)
-            else:
-                future.set_exception(item.answer or RuntimeError("a command was left without an answer"))
+        for waiter in batch:
+            if not waiter.gone:  # who is gone does not change that what was committed stays committed
+                waiter.deliver(waiter.items)
 
     async def _tick(self) -> None:
         """Let holds expire: once a second, and again at once while there are more than one transaction takes."""
@@ -228,3 +245,15 @@ class Engine:
                     if not self._database.is_connection_error(error):
                         given_up.add(number)
                         log.error("stage one was not concluded from; one stage goes on", exc_info=error)
+
+
+def answers_of(items: Sequence[Item]) -> list[Answer | Problem]:
+    """What commands of one transaction were answered with; raises what all of them failed with."""
+    answers: list[Answer | Problem] = []
+    for item in items:
+        answer = item.answer
+        if isinstance(answer, Answer) or (isinstance(answer, Problem) and not isinstance(answer, Unavailable)):
+            answers.append(answer)
+        else:
+            raise answer or RuntimeError("a command was left without an answer")
+    return answers

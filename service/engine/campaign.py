@@ -32,9 +32,9 @@ class Campaign:
     config: dict[str, Any]
 
     @cached_property
-    def resources(self) -> list[str]:
+    def resources(self) -> tuple[str, ...]:
         """Resource ids, in order."""
-        return [resource["id"] for resource in self.config["resources"]]
+        return tuple(resource["id"] for resource in self.config["resources"])
 
     @cached_property
     def arms(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -11,19 +12,19 @@ import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice
-from cbwk_core.problem import ENDED, POLICY, taken
+from cbwk_core.problem import ENDED, taken
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
+from service.engine.explaining import explanation_of, packed
 from service.engine.flight import is_over
 from service.engine.stages import is_under_way
+from service.engine.tickets import numbers_kept
 from service.engine.work import MICROS_PER_SECOND, Work, iso_time, to_json
 from service.ids import uuid7
 from service.money import amount
 from service.problems import Conflict, Invalid, Problem
 
-# A decision keeps what the policy thought of this many arms at the most.
-EXPLAINED_ARMS_MAX = 32
-DIGEST_BYTES = 16
+DIGEST_BYTES = 8
 _AS_THEY_ARE = frozenset((float, str, bool))
 
 
@@ -94,9 +95,8 @@ def _decide_plain(
         return
     features = campaign.features(np.stack(vectors), campaign.arm_vectors)
     exclude = _excluded(campaign, [requests[index] for index in rows])
-    choice, predictions = _chosen(work, features, len(rows), exclude=exclude)
-    asked = [requests[index] for index in rows]
-    stored = _stored(work, asked, choice, predictions, campaign.holds, campaign.arms)
+    choice = _chosen(work, features, len(rows), exclude=exclude)
+    stored = _stored(work, [requests[index] for index in rows], choice, campaign.holds, campaign.arms)
     for index, row in zip(rows, stored, strict=True):
         answers[index] = _fresh_answer(work, requests[index], row, existing)
 
@@ -123,8 +123,8 @@ def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) 
     banned = set(request.exclude)
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
-    choice, predictions = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
-    row = _stored(work, [request], choice, predictions, holds, ids)[0]
+    choice = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
+    row = _stored(work, [request], choice, holds, ids)[0]
     return _fresh_answer(work, request, row, existing)
 
 
@@ -141,77 +141,73 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
     return mask
 
 
-def _chosen(
-    work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None
-) -> tuple[Choice, NDArray[np.float64]]:
+def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
     start = int(work.state.round[0])
     uniforms = np.array([work.campaign.uniform(start + row) for row in range(rows)])
     free = np.array(work.ledger.free(), dtype=np.int64)
-    choice = work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
-    return choice, work.campaign.policy.predict(work.state, features)
+    return work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
 
 
 def _stored(
     work: Work,
     requests: Sequence[Decide],
     choice: Choice,
-    predictions: NDArray[np.float64],
     holds: Sequence[Sequence[int]],
     arm_ids: Sequence[str],
 ) -> list[dict[str, Any] | None]:
     """Commit and keep every decision but those after the end, which take no round: their rows, None for the others."""
-    policy = work.campaign.policy
-    quote = policy.quote(work.state)
-    prices, gamma = quote.prices[0].astype("<f8").tobytes(), float(quote.gamma[0, 0])
+    campaign, thought, now = work.campaign, choice.thought, work.now
+    assert thought is not None, "our policy says what it thought"
+    prices, gamma = thought.prices[0].astype("<f8").tobytes(), float(thought.gamma[0, 0])
     version = work.policy_version
-    ttl = work.campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
-    made = sum(reason != ENDED for reason in choice.reason)
+    expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
+    made = len(requests) - choice.reason.count(ENDED)
     ticket, arms = choice.ticket, choice.arm.tolist()
-    numbers, explanations = ticket.numbers.astype("<f8"), _explanations(predictions, choice.probabilities)
+    numbers = numbers_kept(ticket)
+    explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
     rounds, probabilities = ticket.round.tolist(), choice.probability.tolist()
-    rows: list[dict[str, Any] | None] = []
+    texts = {arm: to_json(holds[arm]) for arm in set(arms[:made]) if arm != NULL_ARM}
+    rows, held = work.rows["decision"], work.rows["hold"]
     for row in range(made):
         request, arm = requests[row], arms[row]
-        real = arm != NULL_ARM
-        hold = to_json(holds[arm]) if real else None
+        hold = texts.get(arm)
         text, digest = _identity(request)
-        sequence = work.append(
-            "decision",
-            decision_id=request.decision_id or uuid7(work.now),
-            request_digest=digest,
-            config_version=work.campaign.version,
-            policy_version=version,
-            round=rounds[row],
-            place=row,
-            arm=arm,
-            arm_id=arm_ids[arm] if real else None,
-            reason=choice.reason[row],
-            probability=probabilities[row],
-            gamma=gamma,
-            context=text,
-            exclude=to_json(sorted(request.exclude)) if request.exclude else None,
-            actions=to_json(request.actions) if request.actions is not None else None,
-            numbers=numbers[row].tobytes(),
-            prices=prices,
-            explanation=None if explanations is None else explanations[row].tobytes(),
-            hold=hold,
-            decided_at=work.now,
-            expires_at=work.now + ttl if real else None,
+        work.sequence += 1
+        rows.append(
+            {
+                "campaign": campaign.number,
+                "sequence": work.sequence,
+                "decision_id": request.decision_id or uuid7(now),
+                "request_digest": digest,
+                "config_version": campaign.version,
+                "policy_version": version,
+                "round": rounds[row],
+                "place": row,
+                "arm": arm,
+                "arm_id": None if hold is None else arm_ids[arm],
+                "reason": choice.reason[row],
+                "probability": probabilities[row],
+                "gamma": gamma,
+                "context": text,
+                "exclude": to_json(sorted(request.exclude)) if request.exclude else None,
+                "actions": to_json(request.actions) if request.actions is not None else None,
+                "numbers": numbers[row].tobytes(),
+                "prices": prices,
+                "explanation": explanations[row],
+                "hold": hold,
+                "decided_at": now,
+                "expires_at": None if hold is None else expires_at,
+            }
         )
-        rows.append(work.rows["decision"][-1])
         if hold is not None:
-            work.ledger.hold(holds[arm])
-            work.rows["hold"].append(
-                {
-                    "campaign": work.campaign.number,
-                    "decision": sequence,
-                    "amounts": hold,
-                    "expires_at": work.now + ttl,
-                }
-            )
+            one = {"campaign": campaign.number, "decision": work.sequence, "amounts": hold, "expires_at": expires_at}
+            held.append(one)
+    if texts:
+        played = [holds[arm] for arm in arms[:made] if arm != NULL_ARM]
+        work.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
     if made:
-        work.state = policy.commit(work.state, taken(ticket, slice(0, made)))
-    return rows + [None] * (len(requests) - made)
+        work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
+    return [*rows[len(rows) - made :], *[None] * (len(requests) - made)]
 
 
 def _fresh_answer(work: Work, request: Decide, row: dict[str, Any] | None, existing: dict[str, Any]) -> Answer:
@@ -240,14 +236,13 @@ def _unstored(work: Work, request: Decide, reason: str) -> Answer:
 
 def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
     """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
-    hold = orjson.loads(row["hold"]) if row["hold"] is not None else []
     body: dict[str, Any] = {
         "decision_id": row["decision_id"],
         "campaign_id": campaign.id,
         "arm": row["arm_id"],
         "reason": row["reason"],
         "probability": row["probability"],
-        "hold": {resource: amount(held) for resource, held in zip(campaign.resources, hold, strict=False)},
+        "hold": {} if row["hold"] is None else _amounts(campaign.resources, row["hold"]),
         "expires_at": iso_time(row["expires_at"]) if row["expires_at"] is not None else None,
         "round": row["round"],
         "policy_version": row["policy_version"],
@@ -255,44 +250,9 @@ def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
     return body | explanation_of(campaign, row) if explain else body
 
 
-def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
-    """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
-    ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms
-    prices = np.frombuffer(row["prices"], dtype="<f8")
-    d = len(campaign.resources)
-    table = np.frombuffer(row["explanation"] or b"", dtype="<f4").reshape(-1, 2 + d).astype(np.float64)
-    rho = np.frombuffer(row["numbers"], dtype="<f8")[3 + d : 3 + 2 * d]
-    excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
-    units = np.array(campaign.max_costs) / 1e6
-    # Something could be played and nothing would be: only where stage one does no more than look.
-    otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
-    arms = []
-    for index, (reward, *costs, probability) in enumerate(table.tolist()):
-        score = reward + float(prices @ (rho - np.array(costs)))
-        why = None
-        if probability == 0.0:
-            retired = index in campaign.retired and not row["actions"]
-            why = "retired" if retired else "excluded" if ids[index] in excluded else otherwise
-        arms.append(
-            {
-                "id": ids[index],
-                "reward": reward,
-                "cost": {name: cost * unit for name, cost, unit in zip(campaign.resources, costs, units, strict=True)},
-                "score": score,
-                "probability": probability,
-                "eligible": why is None,
-                "why_not": why,
-            }
-        )
-    shown = {name: float(price / unit) for name, price, unit in zip(campaign.resources, prices, units, strict=True)}
-    return {"arms": arms, "prices": shown, "gamma": row["gamma"]}
-
-
-def _explanations(predictions: NDArray[np.float64], probabilities: NDArray[np.float64]) -> NDArray[np.float32] | None:
-    """float32 (n, arms, 2 + d): predicted reward and costs in max costs, probability; None for too many arms."""
-    if predictions.shape[1] > EXPLAINED_ARMS_MAX:
-        return None
-    return np.concatenate([predictions, probabilities[:, :-1, None]], axis=2).astype("<f4")
+@lru_cache(maxsize=4096)  # there are as many as arms
+def _amounts(resources: tuple[str, ...], hold: str) -> Mapping[str, float]:
+    return {resource: amount(held) for resource, held in zip(resources, orjson.loads(hold), strict=True)}
 
 
 def digest_of(request: Decide) -> bytes:
@@ -313,6 +273,8 @@ def _identity(request: Decide) -> tuple[str, bytes]:
 def _canonical(value: Any) -> Any:
     """The same with whole numbers as floats."""
     if type(value) is dict:
+        if _AS_THEY_ARE.issuperset(map(type, value.values())):
+            return value
         return {key: part if type(part) in _AS_THEY_ARE else _canonical(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_canonical(part) for part in value]

@@ -20,7 +20,7 @@ from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.engine.campaign import Campaign
 from service.engine.models import begun_model
-from service.engine.settling import tickets_from
+from service.engine.tickets import tickets_from
 from service.store import tables
 from service.store.openings import opening_state
 
@@ -69,8 +69,10 @@ class Memory:
 
     def remember(self, campaign: Campaign, state: State, sequence: int, model_version: int) -> None:
         """Keep a committed state."""
+        known = self._campaigns.get(campaign.number)
+        # A state's arrays keep their shapes as long as its campaign is what it was.
+        size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
         self.forget(campaign.number)
-        size = _size_of(state)
         self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size)
         self._bytes += size
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
@@ -187,9 +189,11 @@ def _folded(connection: Connection, campaign: Campaign, state: State, after: int
                     outcome.c.sequence.label("learnt_at"),
                     outcome.c.taught,
                     decision.c.arm,
+                    decision.c.round,
                     decision.c.context,
                     decision.c.actions,
                     decision.c.numbers,
+                    decision.c.hold,
                 )
                 .join(
                     decision,

@@ -20,8 +20,8 @@ from cbwk_core.model import model_of, with_model
 from service.engine.ledger import Account, Ledger
 from service.engine.memory import load_campaign
 from service.engine.models import begun_model
-from service.engine.settling import tickets_from
 from service.engine.stages import STAGE
+from service.engine.tickets import tickets_from
 from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
@@ -113,7 +113,7 @@ def _window(connection: Connection, number: int, after: int, until: int) -> list
 
 def _decisions(connection: Connection, number: int, sequences: Sequence[int]) -> dict[int, Any]:
     decision = tables.decision
-    columns = (decision.c.sequence, decision.c.arm, decision.c.context, decision.c.actions)
+    columns = (decision.c.sequence, decision.c.arm, decision.c.round, decision.c.context, decision.c.actions)
     rows = connection.execute(
         select(*columns, decision.c.numbers, decision.c.hold).where(
             decision.c.campaign == number, decision.c.sequence.in_(sequences)

@@ -8,7 +8,7 @@ one fails alone; a commit that fails means *unknown*: the campaigns are forgotte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,15 +156,16 @@ class Processor:
     def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
         with self._database.write() as connection:
             now = self._database.now_micros(connection)
-            for item in items:
-                item.answer = self._without_campaign(connection, item, now)
-            works = self._locked(connection, items, now, attempt)
-            mine = defaultdict(list)
+            mine: dict[str | None, list[Item]] = defaultdict(list)
             for item in items:
                 mine[getattr(item.command, "campaign_id", None)].append(item)
+            alone = mine.pop(None, [])
+            for item in alone:
+                item.answer = self._without_campaign(connection, item, now)
+            works = self._locked(connection, mine, now, attempt)
             for name, work in works.items():
                 self._serve(connection, work, mine[name])
-            if any(isinstance(item.command, Expire) for item in items):
+            if any(isinstance(item.command, Expire) for item in alone):
                 expired = self._expire(connection, works, now, attempt)
                 for item in items:
                     item.answer = Answer({"expired": expired})
@@ -197,19 +198,22 @@ class Processor:
             return problem
         return None
 
-    def _locked(self, connection: Connection, items: Sequence[Item], now: int, attempt: Attempt) -> dict[str, Work]:
+    def _locked(
+        self, connection: Connection, mine: Mapping[str | None, Sequence[Item]], now: int, attempt: Attempt
+    ) -> dict[str, Work]:
         """The campaigns that items name, locked in the order of their numbers; unknown ones are answered."""
-        wanted = {item.command.campaign_id for item in items if hasattr(item.command, "campaign_id")}
-        numbers = self._numbers_of(connection, wanted)
-        for item in items:
-            name = getattr(item.command, "campaign_id", None)
-            if name is not None and name not in numbers:
-                item.answer = NotFound("there is no such campaign", kind="campaign-not-found")
+        names = [name for name in mine if name is not None]
+        numbers = self._numbers_of(connection, names)
         works = self._opened(connection, sorted(numbers.values()), now, attempt)
-        for item in items:
-            name = getattr(item.command, "campaign_id", None)
-            if name in numbers and name not in works:
-                item.answer = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
+        for name in names:
+            if name in works:
+                continue
+            for item in mine[name]:
+                item.answer = (
+                    Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
+                    if name in numbers
+                    else NotFound("there is no such campaign", kind="campaign-not-found")
+                )
         return works
 
     def _opened(self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt) -> dict[str, Work]:
@@ -249,15 +253,23 @@ class Processor:
 
     def _serve(self, connection: Connection, work: Work, items: Sequence[Item]) -> None:
         """Outcomes first, then changes, then decisions."""
-        feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
+        feedback: list[tuple[Item, Feedback]] = []
+        decides: list[tuple[Item, Decide]] = []
+        changes: list[Item] = []
+        for item in items:
+            if isinstance(item.command, Decide):
+                decides.append((item, item.command))
+            elif isinstance(item.command, Feedback):
+                feedback.append((item, item.command))
+            else:
+                changes.append(item)
         standings = rows.standings(connection, work, [command.decision_id for _, command in feedback])
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
         settling.tell(work)
-        for item in items:
-            item.answer = _administered(connection, work, item) or item.answer
+        for item in changes:
+            item.answer = _administered(connection, work, item)
         flight.renew(connection, work)
-        decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
         requests = [command for _, command in decides]
         named = [request.decision_id for request in requests if request.decision_id is not None]
         answers = deciding.decide(work, requests, rows.decisions(connection, work, named)) if requests else []

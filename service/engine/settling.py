@@ -17,8 +17,8 @@ import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, State, Ticket
-from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Feedback
+from service.engine.tickets import tickets_from
 from service.engine.work import MICROS_PER_SECOND, Lesson, Work, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
@@ -226,11 +226,13 @@ def _teach(
         return None
     scaled = work.campaign.reward(reward)[0] if reward is not None else 0.0
     work.lessons.append(Lesson(standing.row, scaled, costs, booked_now, learn))
+    work.to_learn += learn
     if work.one_by_one:
         try:
             tell(work)
         except Unsound:
             work.lessons[-1] = work.lessons[-1]._replace(learn=False)
+            work.to_learn -= 1
             tell(work)
             work.quarantined += 1
             return None
@@ -265,6 +267,7 @@ def tell(work: Work) -> None:
     work.state = state
     work.learnt += learn.size
     work.lessons.clear()
+    work.to_learn = 0
 
 
 def _some(tickets: Ticket, rows: NDArray[np.int64]) -> Ticket:
@@ -330,30 +333,6 @@ def expire(work: Work, standing: Standing) -> None:
             taught=taught,
         )
     work.closed_holds.append(standing.row["sequence"])
-
-
-def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
-    """The tickets of stored decisions."""
-    features = np.empty((len(rows), campaign.policy.dimension))
-    for index, row in enumerate(rows):
-        features[index] = _features_of(campaign, row)
-    numbers = np.frombuffer(b"".join([row["numbers"] for row in rows]), dtype="<f8")
-    arms = np.array([row["arm"] for row in rows], dtype=np.int64)
-    return Ticket(arms, features, numbers.reshape(len(rows), 3 + 3 * campaign.policy.resources))
-
-
-def _features_of(campaign: Campaign, row: Any) -> NDArray[np.float64]:
-    """What the policy saw of the arm that was chosen."""
-    context = campaign.encode(orjson.loads(row["context"]))
-    if campaign.arm_encoder is None:
-        return context
-    if row["actions"]:
-        action = orjson.loads(row["actions"])[row["arm"]]
-        arm = campaign.arm_encoder.encode(action["features"]).vector
-    else:
-        assert campaign.arm_vectors is not None
-        arm = campaign.arm_vectors[row["arm"]]
-    return np.asarray(campaign.features(context[None], arm[None])[0, 0])
 
 
 def _logged(

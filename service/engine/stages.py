@@ -20,7 +20,7 @@ from service.engine.campaign import Campaign
 from service.engine.commands import Answer, EndStage
 from service.engine.memory import load_campaign
 from service.engine.models import begin_model
-from service.engine.settling import tickets_from
+from service.engine.tickets import tickets_from
 from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
@@ -108,6 +108,7 @@ def _sample(connection: Connection, campaign: Campaign, drawn: int) -> two_stage
                 decision.c.context,
                 decision.c.actions,
                 decision.c.numbers,
+                decision.c.hold,
             )
             .where(decision.c.campaign == campaign.number, decision.c.round < rounds_of(campaign))
             .order_by(decision.c.round)

@@ -44,6 +44,7 @@ class Work:
     emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
     one_by_one: bool = False  # each outcome is told at once, and one that would spoil the model is not learnt
     lessons: list[Lesson] = field(default_factory=list)  # outcomes that the policy is told of together
+    to_learn: int = 0  # how many of them the oracle learns from
     learnt: int = 0  # outcomes learnt in this transaction
     expired: int = 0
     above_hold: int = 0
@@ -59,7 +60,7 @@ class Work:
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
-        return int(self.state.books[0, 3]) + sum(lesson.learn for lesson in self.lessons)
+        return int(self.state.books[0, 3]) + self.to_learn
 
 
 def to_json(value: Any) -> str:

@@ -19,6 +19,11 @@ async def authorised(request: Request, role: str) -> Principal:
     certain, principal = keyring.remembered(key)
     if not certain:
         principal = await run_in_threadpool(keyring.lookup, key)
+    return checked(principal, role)
+
+
+def checked(principal: Principal | None, role: str) -> Principal:
+    """The holder of a key, if there is one who has the role."""
     if principal is None:
         raise Unauthorized("the key is not valid, or not any more")
     if not principal.may(role):

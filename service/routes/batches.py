@@ -1,31 +1,50 @@
-"""Several commands in one request."""
+"""What a request asks of the engine, and how the answers become one; one command or several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answers import REPLAYED, json_answer
+from service.answers import REPLAYED, command_answer, json_answer
 from service.engine.commands import Answer, Command
-from service.problems import Problem, Unavailable
-from service.routes.parts import submit_together
+from service.problems import Problem
 
 
-async def batch_answer(
-    request: Request, commands: Sequence[Command | Problem], name: str, *, of_all: str | None = None
-) -> Response:
-    """Submit what is a command, and answer everything in order; a problem stands in its place, as `error`.
+class Asked(NamedTuple):
+    """Commands of one transaction, and what makes an answer of theirs; it may raise a Problem of the whole."""
+
+    commands: Sequence[Command]
+    answered: Callable[[Sequence[Answer | Problem]], Response]
+
+
+def one(command: Command) -> Asked:
+    """A request that is one command."""
+    return Asked([command], _answer_of_one)
+
+
+def _answer_of_one(answers: Sequence[Answer | Problem]) -> Response:
+    (answer,) = answers
+    if isinstance(answer, Problem):
+        raise answer
+    return command_answer(answer)
+
+
+def several(commands: Sequence[Command | Problem], name: str, *, of_all: str | None = None) -> Asked:
+    """A request of several: everything is answered in order, and a problem stands in its place, as `error`.
 
     A batch in which everything was a repeat is itself one. The kind of problem `of_all` is one of the whole batch.
     """
-    good = [command for command in commands if not isinstance(command, Problem)]
-    answers = iter(await submit_together(request, good) if good else [])
-    results = [command if isinstance(command, Problem) else next(answers) for command in commands]
-    for result in results:
-        if isinstance(result, Unavailable) or (isinstance(result, Problem) and result.kind == of_all):
-            raise result
-    bodies = [result.body if isinstance(result, Answer) else {"error": result.document()} for result in results]
-    replayed = bool(results) and all(isinstance(result, Answer) and result.replayed for result in results)
-    return json_answer({name: bodies}, headers=REPLAYED if replayed else None)
+
+    def answered(answers: Sequence[Answer | Problem]) -> Response:
+        given = iter(answers)
+        results = [command if isinstance(command, Problem) else next(given) for command in commands]
+        for result in results:
+            if isinstance(result, Problem) and result.kind == of_all:
+                raise result
+        bodies = [result.body if isinstance(result, Answer) else {"error": result.document()} for result in results]
+        replayed = bool(results) and all(isinstance(result, Answer) and result.replayed for result in results)
+        return json_answer({name: bodies}, headers=REPLAYED if replayed else None)
+
+    return Asked([command for command in commands if not isinstance(command, Problem)], answered)

@@ -1,37 +1,32 @@
-"""`POST /feedback` and `/feedback/batch`: hot, so plain Starlette endpoints, from bytes to bytes."""
+"""`POST /feedback` and `/feedback/batch`: hot, so from bytes to commands, and from answers to bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pydantic import ValidationError
-from starlette.requests import Request
-from starlette.responses import Response
 
-from service.answers import command_answer, item_problem
+from service.answers import item_problem, parsed
 from service.auth import Principal
 from service.engine.commands import Feedback
 from service.problems import Problem
-from service.routes.access import authorised, see
-from service.routes.batches import batch_answer
-from service.routes.parts import parsed, submit
+from service.routes.access import see
+from service.routes.batches import Asked, one, several
 from service.schemas.deciding import FeedbackBatch, FeedbackRequest
 
 
-async def feedback(request: Request) -> Response:
+def feedback(principal: Principal, body: bytes) -> Asked:
     """What became of a decision."""
-    principal = await authorised(request, "decider")
-    body = await parsed(request, FeedbackRequest)
-    see(principal, body.campaign_id)
-    return command_answer(await submit(request, _command(body)))
+    report = parsed(body, FeedbackRequest)
+    see(principal, report.campaign_id)
+    return one(_command(report))
 
 
-async def feedback_batch(request: Request) -> Response:
+def feedback_batch(principal: Principal, body: bytes) -> Asked:
     """What became of several decisions."""
-    principal = await authorised(request, "decider")
-    body = await parsed(request, FeedbackBatch)
-    commands = [_item(principal, item, f"items.{index}") for index, item in enumerate(body.items)]
-    return await batch_answer(request, commands, "results")
+    request = parsed(body, FeedbackBatch)
+    commands = [_item(principal, item, f"items.{index}") for index, item in enumerate(request.items)]
+    return several(commands, "results")
 
 
 def _item(principal: Principal, item: Any, place: str) -> Feedback | Problem:

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from anyio import to_thread
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answers import body_problem, command_answer
+from service import answers
+from service.answers import command_answer
 from service.auth import KeyRing
 from service.engine.commands import Answer, Command
 from service.metrics import Metrics
@@ -20,6 +21,8 @@ from service.store.database import Database
 
 # A change of a campaign that nobody has asked about for long begins with reading its log.
 ADMIN_DEADLINE_SECONDS = 30.0
+
+TOO_LATE = "the answer did not come in time; what was asked may have been done, so ask again with the same id"
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
@@ -64,20 +67,11 @@ def _part(request: Request, name: str) -> Any:
 
 async def parsed(request: Request, model: type[Model]) -> Model:
     """The body as a model, straight from its bytes."""
-    body = await request.body()
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise body_problem(error, body) from None
-
-
-async def submit(request: Request, command: Command) -> Answer:
-    """The engine's answer to a hot command, within the request's deadline."""
-    return await _in_time(_deadline_seconds(request), engine_of(request).submit(command))
+    return answers.parsed(await request.body(), model)
 
 
 async def submit_together(request: Request, commands: Sequence[Command]) -> list[Answer | Problem]:
-    """The same for several commands of one transaction."""
+    """The engine's answers to hot commands of one transaction, within the request's deadline."""
     return await _in_time(_deadline_seconds(request), engine_of(request).submit_together(commands))
 
 
@@ -110,10 +104,7 @@ async def _in_time(seconds: float, waiting: Awaitable[Result]) -> Result:
     except asyncio.CancelledError:
         if not rung or task.uncancel() > 0:
             raise
-        raise Unavailable(
-            "the answer did not come in time; what was asked may have been done, so ask again with the same id",
-            kind="deadline-passed",
-        ) from None
+        raise Unavailable(TOO_LATE, kind="deadline-passed") from None
     finally:
         alarm.cancel()
 

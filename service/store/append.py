@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBinary, SmallInteger, Table, Text
 
-from service.store.prepared import as_sqlalchemy
+from service.store.prepared import as_sqlalchemy, run_on_driver
 
 _POSTGRESQL_TYPES = {
     SmallInteger: "int2",
@@ -47,7 +47,7 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     assert same or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
     _check(table, columns, values)
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(columns.insert, values)
+        run_on_driver(connection, "executemany", columns.insert, values)
     else:
         _copy(connection, columns, values)
 

@@ -38,7 +38,7 @@ class Prepared:
         text = self._text(connection, len(among))
         filled = [*among, *[among[-1]] * (len(text.listed) - len(among))] if among else []
         given = values | dict(zip(text.listed, filled, strict=True))
-        cursor = self._execute(connection, "execute", text, _parameters(text, given))
+        cursor = run_on_driver(connection, "execute", text.sql, _parameters(text, given))
         try:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -49,9 +49,9 @@ class Prepared:
         """Carry it out once for each row of parameters."""
         text = self._text(connection, 0)
         if len(rows) == 1:
-            self._execute(connection, "execute", text, _parameters(text, rows[0])).close()
+            run_on_driver(connection, "execute", text.sql, _parameters(text, rows[0])).close()
         else:
-            self._execute(connection, "executemany", text, [_parameters(text, row) for row in rows]).close()
+            run_on_driver(connection, "executemany", text.sql, [_parameters(text, row) for row in rows]).close()
 
     def _text(self, connection: Connection, among: int) -> _Text:
         length = 1 << (among - 1).bit_length() if among else 0
@@ -64,20 +64,21 @@ class Prepared:
             text = self._texts[key] = _Text(str(compiled), positions, names)
         return text
 
-    @staticmethod
-    def _execute(connection: Connection, how: str, text: _Text, parameters: Any) -> Any:
-        driver: Any = connection.connection.driver_connection
-        cursor = driver.cursor()
-        try:
-            getattr(cursor, how)(text.sql, parameters)
-        except connection.dialect.loaded_dbapi.Error as error:
-            cursor.close()
-            raise as_sqlalchemy(connection, text.sql, error) from error
-        return cursor
-
 
 def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
     return values if text.positions is None else [values[name] for name in text.positions]
+
+
+def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any) -> Any:
+    """Give a statement to the driver as it is; the cursor. Errors are those of SQLAlchemy."""
+    driver: Any = connection.connection.driver_connection
+    cursor = driver.cursor()
+    try:
+        getattr(cursor, how)(sql, *parameters)
+    except connection.dialect.loaded_dbapi.Error as error:
+        cursor.close()
+        raise as_sqlalchemy(connection, sql, error) from error
+    return cursor
 
 
 def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> BaseException:

@@ -47,6 +47,8 @@ def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueC
         *columns,
         PrimaryKeyConstraint("campaign", key),
         ForeignKeyConstraint(["campaign"], ["campaign.number"]),
+        # Rows that come and go: SQLite keeps them in the order of their key, not beside an index of it.
+        sqlite_with_rowid=name != "hold",
     )
 
 
@@ -115,9 +117,9 @@ decision = _of_campaign(
     Column("context", Text, nullable=False),
     Column("exclude", Text, nullable=True),
     Column("actions", Text, nullable=True),
-    Column("numbers", LargeBinary, nullable=False),  # float64, cbwk_core.Ticket.numbers
+    Column("numbers", LargeBinary, nullable=False),  # float64, of cbwk_core.Ticket: see engine.tickets
     Column("prices", LargeBinary, nullable=False),  # float64 per resource, per max cost
-    Column("explanation", LargeBinary, nullable=True),  # float32 (arms, 3 + resources): see engine.explain
+    Column("explanation", LargeBinary, nullable=True),  # what was thought of each arm: see engine.explaining
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
@@ -208,6 +210,24 @@ opening = Table(
     Column("arms", Text, nullable=False),  # what they say of each arm: see store.pruning
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("last_number <= through AND decisions <= row_count", name="counts"),
+)
+
+# Questions asked of a campaign's log, each answered by a process of its own.
+evaluation = _of_campaign(
+    "evaluation",
+    Column("id", Text, nullable=False),  # later ones are larger
+    Column("status", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("progress", Float, nullable=False),  # from 0 to 1
+    Column("error", Text, nullable=True),
+    Column("result", Text, nullable=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=True),
+    Column("finished_at", BigInteger, nullable=True),
+    Column("beat_at", BigInteger, nullable=False),  # when the server that works on it was last heard of
+    CheckConstraint("status IN ('queued', 'running', 'done', 'failed')", name="status"),
+    CheckConstraint("progress >= 0 AND progress <= 1", name="progress"),
+    key="id",
 )
 
 api_key = Table(

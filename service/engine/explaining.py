@@ -1,0 +1,90 @@
+"""What the policy thought of every arm, as a decision keeps it and as people are shown it.
+
+Kept are, per arm, the predicted reward, the predicted costs in max costs, and the probability. Where the request asked
+for an explanation they are kept in double precision, so that its repeat gets the same answer; else predictions are kept
+in half precision, which is three digits for a quarter of the room, and probabilities in single. The exact probability
+of the arm given is a column of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from cbwk_core.problem import POLICY, Thought
+from service.engine.campaign import Campaign
+from service.engine.tickets import pace
+
+# A decision keeps what the policy thought of this many arms at the most.
+EXPLAINED_ARMS_MAX = 32
+# The first byte says how it is kept.
+_SHORT, _FULL = b"s", b"f"
+_MOST = float(np.finfo(np.float16).max)
+
+
+def packed(
+    thought: Thought, probabilities: NDArray[np.float64], in_full: Sequence[bool]
+) -> Sequence[bytes] | Sequence[None]:
+    """What to keep of n decisions with these (n, arms + 1) probabilities; nothing of too many arms."""
+    if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
+        return [None] * len(in_full)
+    predictions = thought.predictions.clip(-_MOST, _MOST).astype("<f2")
+    shares = probabilities[:, :-1].astype("<f4")
+    return [
+        _full(thought.predictions[row], probabilities[row, :-1])
+        if full
+        else _SHORT + predictions[row].tobytes() + shares[row].tobytes()
+        for row, full in enumerate(in_full)
+    ]
+
+
+def _full(predictions: NDArray[np.float64], shares: NDArray[np.float64]) -> bytes:
+    return _FULL + predictions.astype("<f8").tobytes() + shares.astype("<f8").tobytes()
+
+
+def unpacked(kept: bytes | None, resources: int) -> NDArray[np.float64]:
+    """(arms, 2 + d): predicted reward and costs in max costs, probability; no arms where nothing was kept."""
+    if not kept:
+        return np.zeros((0, 2 + resources))
+    prediction, share = ("<f2", "<f4") if kept[:1] == _SHORT else ("<f8", "<f8")
+    arms = (len(kept) - 1) // (np.dtype(prediction).itemsize * (1 + resources) + np.dtype(share).itemsize)
+    predictions = np.frombuffer(kept, dtype=prediction, offset=1, count=arms * (1 + resources))
+    shares = np.frombuffer(kept, dtype=share, offset=1 + predictions.nbytes)
+    return np.column_stack([predictions.reshape(arms, 1 + resources), shares]).astype(np.float64)
+
+
+def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
+    """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
+    ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms
+    prices = np.frombuffer(row["prices"], dtype="<f8")
+    d = len(campaign.resources)
+    table = unpacked(row["explanation"], d)
+    rho = pace(row["numbers"], d)
+    excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
+    units = np.array(campaign.max_costs) / 1e6
+    # Something could be played and nothing would be: only where stage one does no more than look.
+    otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
+    arms = []
+    for index, (reward, *costs, probability) in enumerate(table.tolist()):
+        score = reward + float(prices @ (rho - np.array(costs)))
+        why = None
+        if probability == 0.0:
+            retired = index in campaign.retired and not row["actions"]
+            why = "retired" if retired else "excluded" if ids[index] in excluded else otherwise
+        arms.append(
+            {
+                "id": ids[index],
+                "reward": reward,
+                "cost": {name: cost * unit for name, cost, unit in zip(campaign.resources, costs, units, strict=True)},
+                "score": score,
+                "probability": probability,
+                "eligible": why is None,
+                "why_not": why,
+            }
+        )
+    shown = {name: float(price / unit) for name, price, unit in zip(campaign.resources, prices, units, strict=True)}
+    return {"arms": arms, "prices": shown, "gamma": row["gamma"]}
