@@ -82,6 +82,14 @@ def parsed(body: bytes, model: type[Model]) -> Model:
         raise body_problem(error, body) from None
 
 
+def parsed_if_sound(body: bytes, model: type[Model]) -> Model | None:
+    """The same, or None where it has a problem."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
 def item_problem(error: ValidationError, item: Any, place: str) -> Problem:
     """What is wrong with one item of a batch."""
     details = error.errors(include_url=False, include_input=False)

@@ -122,4 +122,6 @@ def _too_large(bytes_max: int) -> TooLarge:
 def route_of(scope: Scope) -> str:
     """The route's own path, with names for its parts; one name for everything that is no route."""
     route = scope.get("route")
+    if route is None and "endpoint" in scope:
+        return str(scope["path"])  # plain endpoints of Starlette, whose paths have no parts with a name
     return getattr(route, "path", "other")

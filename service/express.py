@@ -33,7 +33,7 @@ from service.routes.parts import TOO_LATE
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-_STATUS_LINES = {status: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+_STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in CAUTIONS)
 
 log = structlog.get_logger(__name__)
@@ -78,10 +78,13 @@ class Express:
                 return None
         if not 0 <= length <= bytes_max or other or bearer[:7] != b"Bearer ":
             return None
+        key = bearer[7:].decode("latin-1").strip()
+        if not key:
+            return None
         identity = given.decode("latin-1")
         if not is_id(identity):
             identity = f"{self._process}-{next(self._numbers):x}"
-        return Head(route, bearer[7:].decode("latin-1").strip(), identity)
+        return Head(route, key, identity)
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that can be done without waiting for anything but the engine."""
@@ -180,7 +183,7 @@ class Exchange:
         express.metrics.count_request("POST", self._head.route.path, CLIENT_GONE if gone else response.status_code)
         if gone:
             return
-        lines = [_STATUS_LINES[HTTPStatus(response.status_code)]]
+        lines = [_STATUS_LINES[response.status_code]]
         lines += [b"%b: %b\r\n" % header for header in connection.server_state.default_headers]
         lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
         closing = b"" if self.keep_alive else b"connection: close\r\n"

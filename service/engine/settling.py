@@ -50,17 +50,24 @@ class Standing:
         return standing
 
     def apply(self, outcome: Any) -> None:
-        """One more outcome."""
+        """One more outcome, as it is stored."""
+        self.move(
+            outcome,
+            None if outcome["costs"] is None else orjson.loads(outcome["costs"]),
+            None if outcome["spent"] is None else orjson.loads(outcome["spent"]),
+        )
+
+    def move(self, outcome: Any, costs: list[int] | None, spent: list[int] | None) -> None:
+        """One more outcome, whose amounts are these."""
         self.outcomes.append(outcome)
         self.status = outcome["status"]
         if outcome["kind"] in ("reported", "late"):
             if outcome["reward"] is not None:
                 self.reward = outcome["reward"]
-            if outcome["costs"] is not None:
-                self.costs = orjson.loads(outcome["costs"])
-        if outcome["spent"] is not None:
-            moved = orjson.loads(outcome["spent"])
-            self.booked = [a + b for a, b in zip(self.booked or [0] * len(moved), moved, strict=True)]
+            if costs is not None:
+                self.costs = costs
+        if spent is not None:
+            self.booked = spent if self.booked is None else [a + b for a, b in zip(self.booked, spent, strict=True)]
 
     @property
     def hold(self) -> list[int]:
@@ -349,14 +356,15 @@ def _logged(
     warnings: Sequence[str] = (),
 ) -> Answer:
     """Append the outcome, move the standing on, and answer."""
+    text = None if costs is None else to_json(costs)
     work.append(
         "outcome",
         decision=standing.row["sequence"],
         kind=kind,
         status=status,
         reward=reward,
-        costs=to_json(costs) if costs is not None else None,
-        spent=to_json(spent) if spent is not None else None,
+        costs=text,
+        spent=None if spent is None else text if spent is costs else to_json(spent),
         released=released,
         taught=to_json(taught) if taught is not None else None,
         policy_version=work.policy_version,
@@ -365,7 +373,7 @@ def _logged(
     )
     outcome = work.rows["outcome"][-1]
     outcome["digest"] = outcome_digest(outcome)
-    standing.apply(outcome)
+    standing.move(outcome, costs, spent)
     return Answer(_stored_body(standing, outcome))
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.answers import item_problem, parsed
+from service.answers import item_problem, parsed, parsed_if_sound
 from service.auth import Principal
 from service.engine.commands import Decide
 from service.problems import Problem
 from service.routes.access import see
 from service.routes.batches import Asked, one, several
-from service.schemas.deciding import DecideBatch, DecideItem, DecideRequest
+from service.schemas.deciding import DecideBatch, DecideItem, DecideRequest, SoundDecideBatch
 
 
 def decide(principal: Principal, body: bytes) -> Asked:
@@ -24,9 +24,15 @@ def decide(principal: Principal, body: bytes) -> Asked:
 
 def decide_batch(principal: Principal, body: bytes) -> Asked:
     """Which arm for each of these requests?"""
-    request = parsed(body, DecideBatch)
-    see(principal, request.campaign_id)
-    commands = [_item(request.campaign_id, item, f"items.{index}") for index, item in enumerate(request.items)]
+    sound = parsed_if_sound(body, SoundDecideBatch)
+    if sound is not None:
+        campaign_id = sound.campaign_id
+        commands: list[Decide | Problem] = [_command(campaign_id, item) for item in sound.items]
+    else:
+        request = parsed(body, DecideBatch)
+        campaign_id = request.campaign_id
+        commands = [_item(campaign_id, item, f"items.{index}") for index, item in enumerate(request.items)]
+    see(principal, campaign_id)
     return several(commands, "decisions", of_all="campaign-not-found")
 
 
@@ -38,4 +44,5 @@ def _item(campaign_id: str, item: Any, place: str) -> Decide | Problem:
 
 
 def _command(campaign_id: str, item: DecideItem, *, explain: bool = False) -> Decide:
-    return Decide(campaign_id, item.decision_id, item.context, item.exclude, item.plain_actions(), explain)
+    baseline = (item.baseline_arm,) if "baseline_arm" in item.model_fields_set else ()
+    return Decide(campaign_id, item.decision_id, item.context, item.exclude, item.plain_actions(), explain, baseline)

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.answers import item_problem, parsed
+from service.answers import item_problem, parsed, parsed_if_sound
 from service.auth import Principal
 from service.engine.commands import Feedback
 from service.problems import Problem
 from service.routes.access import see
 from service.routes.batches import Asked, one, several
-from service.schemas.deciding import FeedbackBatch, FeedbackRequest
+from service.schemas.deciding import FeedbackBatch, FeedbackRequest, SoundFeedbackBatch
 
 
 def feedback(principal: Principal, body: bytes) -> Asked:
@@ -24,6 +24,9 @@ def feedback(principal: Principal, body: bytes) -> Asked:
 
 def feedback_batch(principal: Principal, body: bytes) -> Asked:
     """What became of several decisions."""
+    sound = parsed_if_sound(body, SoundFeedbackBatch)
+    if sound is not None:
+        return several([_seen(principal, report) for report in sound.items], "results")
     request = parsed(body, FeedbackBatch)
     commands = [_item(principal, item, f"items.{index}") for index, item in enumerate(request.items)]
     return several(commands, "results")
@@ -31,10 +34,14 @@ def feedback_batch(principal: Principal, body: bytes) -> Asked:
 
 def _item(principal: Principal, item: Any, place: str) -> Feedback | Problem:
     try:
-        report = FeedbackRequest.model_validate(item)
-        see(principal, report.campaign_id)
+        return _seen(principal, FeedbackRequest.model_validate(item))
     except ValidationError as error:
         return item_problem(error, item, place)
+
+
+def _seen(principal: Principal, report: FeedbackRequest) -> Feedback | Problem:
+    try:
+        see(principal, report.campaign_id)
     except Problem as problem:
         return problem
     return _command(report)

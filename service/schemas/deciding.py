@@ -67,6 +67,10 @@ class DecideItem(Body):
         default=None, description='replace the campaign\'s arms, where its model is "shared"'
     )
 
+    baseline_arm: Id | None = Field(
+        default=None, description="in shadow mode, and only there: what will be played, null for nothing"
+    )
+
     @model_validator(mode="after")
     def _actions_are_different(self) -> Self:
         if self.actions is not None:
@@ -114,6 +118,13 @@ class DecideBatch(Body):
     items: Annotated[list[SkipValidation[DecideItem]], Field(max_length=ITEMS_MAX)]
 
 
+class SoundDecideBatch(Body):
+    """The same where all items are in order: checked in one go, which takes half the time."""
+
+    campaign_id: Id
+    items: Annotated[list[DecideItem], Field(max_length=ITEMS_MAX)]
+
+
 class ArmExplanation(Answered):
     """What the policy thought of one arm."""
 
@@ -126,6 +137,16 @@ class ArmExplanation(Answered):
     why_not: str | None
 
 
+class WouldHave(Answered):
+    """The policy's own choice where somebody else decided, and what it expected of it."""
+
+    arm: str | None
+    reason: str
+    probability: float
+    reward: float
+    cost: Amounts
+
+
 class Decision(Answered):
     """The arm to play; null for none, which costs nothing and needs no feedback."""
 
@@ -135,13 +156,15 @@ class Decision(Answered):
     campaign_id: str
     arm: str | None
     reason: str = Field(
-        description="archived, paused, ended, all_excluded, budget_exhausted or policy; clients must expect more"
+        description="archived, paused, ended, all_excluded, budget_exhausted, holdout, shadow or policy; clients must "
+        "expect more"
     )
     probability: float = Field(gt=0, description="exact, of the arm given")
     hold: Amounts
     expires_at: str | None
     round: int
     policy_version: int
+    would_have: WouldHave | None = Field(default=None, description="in shadow mode: what the policy would have done")
     arms: list[ArmExplanation] | None = Field(default=None, description="with explain")
     prices: dict[str, float] | None = Field(default=None, description="with explain")
     gamma: float | None = Field(default=None, description="with explain")
@@ -190,6 +213,12 @@ class FeedbackBatch(Body):
     model_config = ConfigDict(json_schema_extra=example({"items": [_FEEDBACK]}))
 
     items: Annotated[list[SkipValidation[FeedbackRequest]], Field(max_length=ITEMS_MAX)]
+
+
+class SoundFeedbackBatch(Body):
+    """The same where all items are in order."""
+
+    items: Annotated[list[FeedbackRequest], Field(max_length=ITEMS_MAX)]
 
 
 class FeedbackResult(Answered):
