@@ -72,7 +72,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration with `two_stage: auto` decided for good, as the library decides it; no horizon, one stage."""
-    if config["policy"]["two_stage"] != "auto" or config["horizon"] is None:
+    if config["policy"]["two_stage"] != "auto" or config["horizon"] is None or config.get("mode") == "shadow":
         return config
     policy = replace(Campaign(0, config["id"], 1, config).policy, two_stage="auto")
     mode = two_stage.mode_of(policy)

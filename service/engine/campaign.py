@@ -148,6 +148,16 @@ class Campaign:
             stage_one="logged",
         )
 
+    @cached_property
+    def shadows(self) -> bool:
+        """Whether the caller decides, and the policy only looks on and learns."""
+        return bool(self.config.get("mode") == "shadow")
+
+    @cached_property
+    def diverts(self) -> bool:
+        """Whether some decisions are made by somebody else: see engine.diverting."""
+        return self.shadows or self.config.get("holdout") is not None
+
     def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """What the policy takes for n encoded contexts (n, p) and arms (k, r) or (n, k, r): see the core's `decide`."""
         if self.arm_encoder is None:

@@ -32,6 +32,7 @@ class Decide:
     exclude: Sequence[str] = ()
     actions: Sequence[Mapping[str, Any]] | None = None
     explain: bool = False
+    baseline: tuple[str | None, ...] = ()  # what the caller will play, where it says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from cbwk_core import NULL_ARM, Choice
 from cbwk_core.problem import ENDED, taken
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
+from service.engine.diverting import Options, diverted, unfit, would_have
 from service.engine.explaining import explanation_of, packed
 from service.engine.flight import is_over
 from service.engine.stages import is_under_way
@@ -49,7 +50,11 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
             answers[index] = _unstored(work, requests[index], reason)
     else:
         plain = [index for index in fresh if requests[index].actions is None]
-        _decide_plain(work, requests, plain, answers, existing)
+        if work.campaign.diverts:
+            for index in plain:
+                _decide_plain(work, requests, [index], answers, existing)
+        else:
+            _decide_plain(work, requests, plain, answers, existing)
         for index in fresh:
             if requests[index].actions is not None:
                 answers[index] = _decide_with_actions(work, requests[index], existing)
@@ -82,6 +87,10 @@ def _decide_plain(
     campaign = work.campaign
     rows, vectors = [], []
     for index in wanted:
+        if campaign.diverts or requests[index].baseline:
+            answers[index] = unfit(campaign, requests[index])
+            if answers[index] is not None:
+                continue
         try:
             vectors.append(campaign.encode(requests[index].context))
             rows.append(index)
@@ -96,7 +105,11 @@ def _decide_plain(
     features = campaign.features(np.stack(vectors), campaign.arm_vectors)
     exclude = _excluded(campaign, [requests[index] for index in rows])
     choice = _chosen(work, features, len(rows), exclude=exclude)
-    stored = _stored(work, [requests[index] for index in rows], choice, campaign.holds, campaign.arms)
+    shadow = None
+    if campaign.diverts:
+        options = Options(features, campaign.holds, campaign.arms)
+        choice, shadow = diverted(work, requests[rows[0]], choice, options)
+    stored = _stored(work, [requests[index] for index in rows], choice, campaign.holds, campaign.arms, shadow)
     for index, row in zip(rows, stored, strict=True):
         answers[index] = _fresh_answer(work, requests[index], row, existing)
 
@@ -106,6 +119,9 @@ def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) 
     campaign = work.campaign
     if campaign.arm_encoder is None:
         return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
+    misfit = unfit(campaign, request)
+    if misfit is not None:
+        return misfit
     if is_under_way(work):
         return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
     try:
@@ -124,7 +140,10 @@ def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) 
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
     choice = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
-    row = _stored(work, [request], choice, holds, ids)[0]
+    shadow = None
+    if campaign.diverts:
+        choice, shadow = diverted(work, request, choice, Options(features, holds, ids))
+    row = _stored(work, [request], choice, holds, ids, shadow)[0]
     return _fresh_answer(work, request, row, existing)
 
 
@@ -154,6 +173,7 @@ def _stored(
     choice: Choice,
     holds: Sequence[Sequence[int]],
     arm_ids: Sequence[str],
+    shadow: str | None = None,
 ) -> list[dict[str, Any] | None]:
     """Commit and keep every decision but those after the end, which take no round: their rows, None for the others."""
     campaign, thought, now = work.campaign, choice.thought, work.now
@@ -191,6 +211,7 @@ def _stored(
                 "context": text,
                 "exclude": to_json(sorted(request.exclude)) if request.exclude else None,
                 "actions": to_json(request.actions) if request.actions is not None else None,
+                "shadow": shadow,
                 "numbers": numbers[row].tobytes(),
                 "prices": prices,
                 "explanation": explanations[row],
@@ -247,6 +268,8 @@ def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
         "round": row["round"],
         "policy_version": row["policy_version"],
     }
+    if row["shadow"] is not None:
+        body["would_have"] = would_have(campaign, row["shadow"])
     return body | explanation_of(campaign, row) if explain else body
 
 
@@ -264,8 +287,8 @@ def _identity(request: Decide) -> tuple[str, bytes]:
     """The context in its canonical form, which is also the one that is kept, and the digest of the whole request."""
     context = orjson.dumps(_canonical(request.context), option=orjson.OPT_SORT_KEYS)
     digest = blake2b(context, digest_size=DIGEST_BYTES)
-    if request.exclude or request.actions is not None:
-        rest = _canonical([sorted(request.exclude), request.actions])
+    if request.exclude or request.actions is not None or request.baseline:
+        rest = _canonical([sorted(request.exclude), request.actions, *request.baseline])
         digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
     return context.decode(), digest.digest()
 

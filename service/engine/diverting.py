@@ -17,15 +17,17 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.oracle import frozen
-from cbwk_core.problem import POLICY
+from cbwk_core.problem import BUDGET_EXHAUSTED, POLICY
 from service.engine.campaign import Campaign
 from service.engine.commands import Decide
 from service.engine.stages import is_under_way
 from service.engine.work import Work, to_json
+from service.money import ONE
 from service.problems import Invalid, Problem
 
 HOLDOUT, SHADOW = "holdout", "shadow"
@@ -76,8 +78,8 @@ def _shadowed(work: Work, request: Decide, choice: Choice, options: Options) -> 
         return choice, kept
     arm = NULL_ARM if asked is None else options.arm_ids.index(asked)
     if arm != NULL_ARM and not _can_be_held(work, options.holds[arm]):
-        return _played(choice, options, NULL_ARM, "budget_exhausted", 1.0), kept
-    return _played(choice, options, arm, SHADOW, 1.0), kept
+        return _played(work.campaign, choice, options, NULL_ARM, BUDGET_EXHAUSTED, 1.0), kept
+    return _played(work.campaign, choice, options, arm, SHADOW, 1.0), kept
 
 
 def _would_have(choice: Choice, options: Options) -> dict[str, Any]:
@@ -89,6 +91,21 @@ def _would_have(choice: Choice, options: Options) -> dict[str, Any]:
         "probability": float(choice.probability[0]),
         "reward": float(ticket.reward[0]),
         "costs": ticket.costs[0].tolist(),
+    }
+
+
+def would_have(campaign: Campaign, kept: str) -> dict[str, Any]:
+    """What the policy would have done, from a row's `shadow`, in the units of callers."""
+    told = orjson.loads(kept)
+    low, high = campaign.config["reward"]["min"], campaign.config["reward"]["max"]
+    units = [unit / ONE for unit in campaign.policy.problem.unit.tolist()]
+    costs = zip(campaign.resources, told["costs"], units, strict=True)
+    return {
+        "arm": told["arm"],
+        "reason": told["reason"],
+        "probability": told["probability"],
+        "reward": 0.0 if told["arm"] is None else low + told["reward"] * (high - low),
+        "cost": {name: cost * unit for name, cost, unit in costs},
     }
 
 
@@ -104,7 +121,8 @@ def _held_out(work: Work, choice: Choice, options: Options) -> Choice:
     mixed = frozen(mixed)
     if group_uniform(work.campaign.config["seed"], int(choice.ticket.round[0])) < fraction:
         probability = float(mixed[0, baseline])
-        return _played(choice, options, baseline, HOLDOUT, probability)._replace(probabilities=mixed)
+        held_out = _played(work.campaign, choice, options, baseline, HOLDOUT, probability)
+        return held_out._replace(probabilities=mixed)
     return choice._replace(probabilities=mixed, probability=mixed[np.arange(1), choice.arm])
 
 
@@ -122,18 +140,19 @@ def _can_be_held(work: Work, hold: Sequence[int]) -> bool:
     return all(needed <= free for needed, free in zip(hold, work.ledger.free(), strict=True))
 
 
-def _played(choice: Choice, options: Options, arm: int, reason: str, probability: float) -> Choice:
+def _played(campaign: Campaign, choice: Choice, options: Options, arm: int, reason: str, probability: float) -> Choice:
     """The choice of another arm, with the ticket the policy would have given it."""
     assert choice.thought is not None, "our policy says what it thought"
     old, real = choice.ticket, arm != NULL_ARM
     predicted = choice.thought.predictions[:, arm] if real else np.zeros_like(choice.thought.predictions[:, 0])
     features = options.features[:, arm] if options.features.ndim == 3 else options.features
     hold = np.array([options.holds[arm]], dtype=np.float64) if real else np.zeros_like(old.hold)
+    costs = predicted[:, 1:]
     ticket = Ticket.of(
         arm=frozen(np.array([arm])),
         features=frozen(features * float(real)),
         reward=predicted[:, 0],
-        costs=np.maximum(predicted[:, 1:], 0.0),
+        costs=np.maximum(costs, 0.0) if campaign.policy.rules.value_prices else costs,
         rho=old.rho,
         value=old.value,
         round=old.round,
@@ -141,5 +160,5 @@ def _played(choice: Choice, options: Options, arm: int, reason: str, probability
         context=old.context,
     )
     return choice._replace(
-        arm=frozen(np.array([arm])), probability=frozen(np.array([probability])), reason=(reason,), ticket=ticket
+        arm=frozen(np.array([arm])), probability=frozen(np.array([probability])), reason=(reason,), kept=ticket
     )

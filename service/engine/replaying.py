@@ -124,6 +124,7 @@ def request_of(work: Work, row: Any) -> Decide:
         json.loads(row["context"]),
         exclude=[] if row["exclude"] is None else json.loads(row["exclude"]),
         actions=None if row["actions"] is None else json.loads(row["actions"]),
+        baseline=() if row["shadow"] is None else (json.loads(row["shadow"])["baseline"],),
     )
 
 

@@ -15,8 +15,10 @@ from service.engine.campaign import Campaign
 
 def numbers_kept(ticket: Ticket) -> NDArray[np.float64]:
     """(n, 2 + 2d), for the column `numbers`: predicted reward, value, predicted costs, pace."""
-    kept = np.delete(ticket.numbers[:, : 3 + 2 * ticket.resources], 2, axis=1)
-    return kept.astype("<f8")
+    numbers, d = ticket.numbers, ticket.resources
+    kept = np.empty((numbers.shape[0], 2 + 2 * d), dtype="<f8")
+    kept[:, :2], kept[:, 2:] = numbers[:, :2], numbers[:, 3 : 3 + 2 * d]
+    return kept
 
 
 def predicted(kept: bytes, resources: int) -> NDArray[np.float64]:

@@ -76,4 +76,4 @@ def iso_time(micros: int) -> str:
     '2023-11-14T22:13:20Z'
     """
     moment = datetime.fromtimestamp(micros // MICROS_PER_SECOND, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.isoformat()[:19]}Z"

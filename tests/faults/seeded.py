@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, text
 
 import service.store.database as store
 from service.auth import Principal
@@ -90,20 +90,12 @@ def _no_row_lock(patch: Patch) -> None:
 
 
 def _deferred_begin(patch: Patch) -> None:
-    right = store._sqlite_engine
+    right = store.run_on_driver
 
-    def engine(*arguments: Any) -> Any:
-        made = right(*arguments)
+    def run(connection: Any, how: str, statement: str, *parameters: Any) -> Any:
+        return right(connection, how, statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), *parameters)
 
-        @event.listens_for(made, "before_cursor_execute", retval=True)
-        def deferred(
-            connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
-        ) -> tuple[str, Any]:
-            return statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), parameters
-
-        return made
-
-    patch.setattr(store, "_sqlite_engine", engine)
+    patch.setattr(store, "run_on_driver", run)
 
 
 def _float_money(patch: Patch) -> None:
