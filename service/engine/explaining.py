@@ -57,6 +57,26 @@ def unpacked(kept: bytes | None, resources: int) -> NDArray[np.float64]:
     return np.column_stack([predictions.reshape(arms, 1 + resources), shares]).astype(np.float64)
 
 
+def shares(kept: Sequence[bytes | None], resources: int, arms: int) -> NDArray[np.float64]:
+    """(n, arms): of n decisions only the probabilities, 0 for arms that were not there and where nothing was kept.
+
+    >>> shares([None, b"f" + np.array([0.1, 0.2, 0.75]).tobytes()], resources=1, arms=2)
+    array([[0.  , 0.  ],
+           [0.75, 0.  ]])
+    """
+    result = np.zeros((len(kept), arms))
+    alike: dict[tuple[bytes, int], list[int]] = {}
+    for row, one in enumerate(kept):
+        if one:
+            alike.setdefault((one[:1], len(one)), []).append(row)
+    for (kind, length), rows in alike.items():
+        width, share = (2 * (1 + resources), "<f4") if kind == _SHORT else (8 * (1 + resources), "<f8")
+        count = (length - 1) // (width + np.dtype(share).itemsize)
+        table = np.frombuffer(b"".join(kept[row] or b"" for row in rows), dtype=np.uint8).reshape(len(rows), length)
+        result[rows, :count] = np.ascontiguousarray(table[:, 1 + count * width :]).view(share)
+    return result
+
+
 def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
     ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms

@@ -32,7 +32,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.settings import Settings
 from service.store import tables
 from service.store.append import append_rows
-from service.store.prepared import Prepared, Row
+from service.store.prepared import Prepared, Row, run_on_driver
+from service.store.standing import StandingConnection, is_standing
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15
@@ -121,11 +122,22 @@ class Database:
     On SQLite there is one writing connection: a second `write()` waits until the first has ended.
     """
 
-    def __init__(self, url: URL, writer: Engine, reader: Engine, *, path: Path | None, lock: int | None) -> None:
+    def __init__(
+        self,
+        url: URL,
+        writer: Engine,
+        reader: Engine,
+        *,
+        path: Path | None,
+        lock: int | None,
+        wait_seconds: float = 5.0,
+    ) -> None:
         self.url = _public(url)
+        self._url = url
         self.path = path
         self._writer = writer
         self._reader = reader
+        self._standing = None if path is None else StandingConnection(writer, wait_seconds)
         self._lock = lock
         self._closed = False
 
@@ -158,6 +170,17 @@ class Database:
         return cls._open_postgresql(parsed, pool_size, connect_timeout_seconds, session)
 
     @classmethod
+    def open_beside(cls, url: str, *, connect_timeout_seconds: int = 5) -> Self:
+        """Open a database to read it, beside the process that has it and lives longer: nothing is locked or limited."""
+        parsed = _parse(url)
+        if parsed.drivername == "sqlite":
+            path = Path(parsed.database or "").resolve()
+            reader = _sqlite_engine(path, "DEFERRED", 1, _BUSY_MS_MAX, connect_timeout_seconds)
+            return cls(parsed, reader, reader, path=path, lock=None)
+        reader = _postgresql_engine(parsed, 1, connect_timeout_seconds, {"statement_timeout": 0}, read_only=True)
+        return cls(parsed, reader, reader, path=None, lock=None)
+
+    @classmethod
     def of(cls, settings: Settings) -> Self:
         """Open the database that the settings name."""
         return cls.open(
@@ -175,7 +198,7 @@ class Database:
         lock = _lock_file(path)
         writer = _sqlite_engine(path, "IMMEDIATE", 1, busy_timeout_ms, wait_seconds)
         reader = _sqlite_engine(path, "DEFERRED", pool_size, busy_timeout_ms, wait_seconds)
-        database = cls(url, writer, reader, path=path, lock=lock)
+        database = cls(url, writer, reader, path=path, lock=lock, wait_seconds=wait_seconds)
         try:
             with database.write(), database.read():
                 return database
@@ -201,6 +224,8 @@ class Database:
         """End every connection and let another process have the file. A closed database opens nothing again."""
         self._closed = True
         self._reader.dispose()
+        if self._standing is not None:
+            self._standing.close()
         self._writer.dispose()  # the last to go: it moves SQLite's log into the file
         if self._lock is not None:
             os.close(self._lock)
@@ -215,6 +240,13 @@ class Database:
         self.close()
 
     @property
+    def private_url(self) -> str:
+        """The URL with its password, for `open_beside` in a process of our own and for nobody's eyes."""
+        if self.path is not None:
+            return f"sqlite:///{self.path}"
+        return self._url.render_as_string(hide_password=False)
+
+    @property
     def dialect(self) -> Literal["sqlite", "postgresql"]:
         """Which of the two it is."""
         return "postgresql" if self.path is None else "sqlite"
@@ -223,7 +255,7 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
         assert not self._closed, "a closed database has lost its lock"
-        with self._writer.begin() as connection:
+        with self._writer.begin() if self._standing is None else self._standing.begin() as connection:
             yield connection
 
     @contextmanager
@@ -236,9 +268,7 @@ class Database:
     def now_micros(self, connection: Connection) -> int:
         """Whole microseconds since 1970: by the clock of PostgreSQL, which replicas share, or by that of this process,
         which never goes back."""
-        if self.dialect == "sqlite":
-            return _CLOCK_START_MICROS + time.clock_gettime_ns(_CLOCK) // 1000
-        return int(connection.execute(_NOW_MICROS).scalar_one())
+        return clock_micros(connection)
 
     def take_turn(self, connection: Connection) -> None:
         """Wait until no other replica does what only one may do at a time, and keep the others out until the
@@ -298,6 +328,13 @@ class Database:
     def is_file_error(error: BaseException) -> bool:
         """Whether SQLite's file failed: then nobody knows what is on the disk, and the process should end."""
         return _sqlite_code(error.orig if isinstance(error, DBAPIError) and error.orig else error) in _FILE_CODES
+
+
+def clock_micros(connection: Connection) -> int:
+    """What `Database.now_micros` says, for those who have only a connection."""
+    if connection.dialect.name == "sqlite":
+        return _CLOCK_START_MICROS + time.clock_gettime_ns(_CLOCK) // 1000
+    return int(connection.execute(_NOW_MICROS).scalar_one())
 
 
 def _parse(url: str) -> URL:
@@ -368,6 +405,8 @@ def _sqlite_engine(
             if mode == "DEFERRED":
                 connection.execute("PRAGMA query_only = ON")
             else:
+                # Of a new file only. A decision takes some 600 bytes, and a small page would leave half of one empty.
+                connection.execute("PRAGMA page_size = 8192")
                 connection.execute("PRAGMA journal_mode = WAL")
                 # A commit is on the disk when it returns: what was answered must outlive a power cut.
                 connection.execute("PRAGMA synchronous = FULL")
@@ -389,7 +428,8 @@ def _sqlite_engine(
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(f"BEGIN {mode}")
+        if not is_standing(connection):
+            run_on_driver(connection, "execute", f"BEGIN {mode}")
 
     return engine
 

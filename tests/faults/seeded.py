@@ -21,6 +21,7 @@ from service.auth import Principal
 from service.engine import deciding, memory, rows, settling
 from service.engine.ledger import Account
 from service.engine.processor import Processor
+from service.store import prepared, standing
 from service.store.database import Database
 
 VARIABLE = "SEEDED_BUG"
@@ -52,7 +53,7 @@ def plant(name: str) -> None:
 
 def _answer_before_commit(patch: Patch) -> None:
     """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
-    left_open: list[Connection] = []
+    left_open: list[Any] = []
     serving: list[bool] = []
     right_write, right_run = Database.write, Processor.run
 
@@ -66,20 +67,18 @@ def _answer_before_commit(patch: Patch) -> None:
     @contextmanager
     def write(self: Database) -> Iterator[Connection]:
         while left_open:
-            with left_open.pop() as connection:
-                connection.commit()
-        if not serving:
-            with right_write(self) as connection:
-                yield connection
-            return
-        connection = self._writer.connect()
+            left_open.pop().__exit__(None, None, None)
+        transaction = right_write(self)
+        connection = transaction.__enter__()
         try:
-            connection.begin()
             yield connection
-        except BaseException:
-            connection.close()
+        except BaseException as error:
+            transaction.__exit__(type(error), error, error.__traceback__)
             raise
-        left_open.append(connection)
+        if serving:
+            left_open.append(transaction)
+        else:
+            transaction.__exit__(None, None, None)
 
     patch.setattr(Processor, "run", run)
     patch.setattr(Database, "write", write)
@@ -90,12 +89,12 @@ def _no_row_lock(patch: Patch) -> None:
 
 
 def _deferred_begin(patch: Patch) -> None:
-    right = store.run_on_driver
+    right = prepared.run_on_driver
 
     def run(connection: Any, how: str, statement: str, *parameters: Any) -> Any:
         return right(connection, how, statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), *parameters)
 
-    patch.setattr(store, "run_on_driver", run)
+    patch.setattr(standing, "run_on_driver", run)
 
 
 def _float_money(patch: Patch) -> None:
