@@ -25,6 +25,7 @@ ENV PATH=/opt/cbwk/bin:$PATH \
     CBWK_DATABASE_URL=sqlite:////data/cbwk.db
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+    CMD ["python", "-c", \
+        "import os, urllib.request as web; web.urlopen(f'http://127.0.0.1:{os.environ[\"CBWK_PORT\"]}/readyz', timeout=2)"]
 # One process: it stops in good order on SIGTERM.
 CMD ["cbwk", "serve"]

@@ -75,13 +75,15 @@ def _normalised(log_weights: Array) -> Array:
 class ValueDual:
     """Prices in units of value (`practical`): λ_j = p_j·R̂ / ρ_j with p_j in [0, ceiling], starting at 0.
 
-    By LP duality λ*ᵀρ <= OPT <= R̂, so p* lies in [0, 1]; that is the theorem's condition on the radius with R̂, the mean
-    of the best predicted reward, for OPT. Steps are relative and scale-free: g_j = (ρ_t,j - c_j) / ρ_j,
-    p_j -= η·g_j / √(1 + Σ g_j²).
+    By LP duality λ*ᵀρ <= OPT, so with R̂, the mean predicted reward of the decisions, for OPT p* lies in [0, 1]: the
+    theorem's condition on the radius. Steps are relative and scale-free: g_j = (ρ_t,j - c_j) / ρ_j,
+    p_j -= η·g_j / √(1 + Σ g_j²). The sum is of decisions at their predicted cost; when the cost is known the price
+    moves by `correction` times the difference.
     """
 
     step_size: float
     ceiling: float
+    correction: float
 
     def init(self, lanes: int, resources: int) -> DualState:
         """Everything is free until it is seen to run short: a price that starts too high hides the arms behind it."""
@@ -96,9 +98,8 @@ class ValueDual:
         return self._moved(state, excess, state.energy + excess * excess)
 
     def replace(self, state: DualState, before: Array, after: Array) -> DualState:
-        """The excess of a decision was `before` by prediction and is `after` in truth: in the energy, too."""
-        energy = np.maximum(state.energy + after * after - before * before, 0.0)
-        return self._moved(state, after - before, energy)
+        """The excess of a decision was `before` by prediction and is `after` in truth: some of that is noise."""
+        return self._moved(state, self.correction * (after - before), state.energy)
 
     def correct(self, state: DualState, excess: Array) -> DualState:
         """A cost that comes after everything else: moves without adding to the energy."""

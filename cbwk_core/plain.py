@@ -27,7 +27,9 @@ from cbwk_core.presets import (
     GAMMA_FACTOR,
     NOISE_MIN,
     PRICE_CEILING,
+    PRICE_CORRECTION,
     PRICE_STEP,
+    PRIOR_WIDTH,
     RESIDUAL_PRIOR_COUNT,
     WIDTHS,
 )
@@ -54,7 +56,7 @@ class Plain:
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold = problem.hold.tolist()
         self.gamma = policy.gamma
-        self.oracle = oracle
+        self.oracle, self.parameters = oracle, oracle.dimension * oracle.blocks
         self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
         self.position, self.energy = where["position"].start, where["energy"].start
         self.spent, self.held, self.predicted = where["spent"].start, where["held"].start, where["predicted"].start
@@ -148,7 +150,7 @@ class Plain:
         direction = np.array([1.0, *[-books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]])
         noise = max(float(residuals.dot(direction).dot(direction)) / (books[3] + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
         if self.gamma == "auto":
-            gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * (rounds + 1.0) / (noise * (self.dimension + 1)))
+            gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * (rounds + 1.0) / (noise * self.parameters))
         else:
             gamma = float(self.gamma)
         return direction, gamma, noise
@@ -158,11 +160,12 @@ class Plain:
         """Inverse gap weights, null last, damped outside the widths; the null arm is worth 0 and known."""
         top = max(values)
         best, count, width = values.index(top), len(values) + 1, WIDTHS * sqrt(noise)
-        reach = width * sqrt(leverage[best])
+        reach = width * sqrt(leverage[best]) + PRIOR_WIDTH * leverage[best]
         if top < 0.0:
             top, best, reach = 0.0, len(values), 0.0
         weights = [
-            (1.0 if top - value <= width * sqrt(each) + reach else DAMPING) / (count + gamma * (top - value))
+            (1.0 if top - value <= width * sqrt(each) + PRIOR_WIDTH * each + reach else DAMPING)
+            / (count + gamma * (top - value))
             for value, each in zip(values, leverage)  # noqa: B905
         ]
         weights.append(0.0)
@@ -172,7 +175,7 @@ class Plain:
 
     def _ticket(self, books: list[float], chosen: Array, predictions: Array, arm: int) -> Ticket:
         """What `decide` decided, to be kept: chosen (1, dimension), predictions (candidates, 1 + d)."""
-        value, rounds_left = max(predictions[:, 0].tolist()), max(self.horizon - books[0], 1.0)
+        rounds_left = max(self.horizon - books[0], 1.0)
         rho = [
             max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
             for _, unit, budget, _, _, spent, open_ in self.terms
@@ -184,7 +187,7 @@ class Plain:
             reward, *costs = predictions[arm].tolist()
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
-        numbers = np.array([[reward, max(value, 0.0), books[0], *costs, *rho, *hold]])
+        numbers = np.array([[reward, max(reward, 0.0), books[0], *costs, *rho, *hold]])
         numbers.setflags(write=False)
         return Ticket(self.arm_arrays[arm], chosen, numbers)
 
@@ -197,16 +200,17 @@ class Plain:
             return None
         if costs.shape != (1, self.resources) or costs.dtype != FLOAT:
             return None
-        lifted, solution, m = self._lifted(x), state.oracle.solution[0], self.dimension + 1
-        guesses = (lifted.dot(solution[0, m]) if self.shared else solution[:, m].dot(lifted)).tolist()
+        solution, m = state.oracle.solution[0], self.dimension + 1
         played, reward, cost = arm.item(), rewards.item(), costs.tolist()[0]
-        if not (0 <= played < len(guesses) and isfinite(sum(guesses) + reward + sum(cost))):
+        if not (0 <= played < (len(x) if self.shared else self.arms) and isfinite(reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
-        block, taught = (0, lifted[played]) if self.shared else (played, lifted)
+        block, taught = (0, self._lifted(x)[played]) if self.shared else (played, self._lifted(x))
         image = solution[block].dot(taught)
         prediction: list[float] = image[m:].tolist()
-        errors, surprise = self._booked(books, prediction, max(0.0, *guesses), reward, cost)
+        if not isfinite(sum(prediction)):
+            return None
+        errors, surprise = self._booked(books, prediction, reward, cost)
         outcome = np.array(surprise)
         residuals = dger(1.0, outcome, outcome, 1, 1, state.residuals[0].T).T[None]
         residuals.setflags(write=False)
@@ -215,7 +219,7 @@ class Plain:
         return State(_closed(books), oracle, residuals, state.stage)
 
     def _booked(
-        self, books: list[float], prediction: list[float], value: float, reward: float, cost: list[float]
+        self, books: list[float], prediction: list[float], reward: float, cost: list[float]
     ) -> tuple[list[float], list[float]]:
         """`commit` and `release` of one decision in one pass; prediction minus outcome, and outcome minus ticket.
 
@@ -225,7 +229,7 @@ class Plain:
         books[0] += 1.0
         books[2] += 1.0
         books[3] += 1.0
-        books[4] += value
+        books[4] += max(prediction[0], 0.0)
         errors, surprise = [prediction[0] - reward], [reward - prediction[0]]
         rows = zip(self.terms, prediction[1:], cost)  # noqa: B905
         for (even, unit, budget, at_position, at_energy, at_spent, at_predicted), raw, paid in rows:
@@ -234,10 +238,10 @@ class Plain:
             rho = left / rounds_left if left > 0.0 else 0.0
             before, after = (guess - rho) / even, (actual - rho) / even
             energy = books[at_energy] + before * before
-            moved = books[at_position] + PRICE_STEP * before / sqrt(1.0 + energy)
+            step = PRICE_STEP / sqrt(1.0 + energy)
+            moved = books[at_position] + step * before
             moved = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
-            energy = max(energy + after * after - before * before, 0.0)
-            moved += PRICE_STEP * (after - before) / sqrt(1.0 + energy)
+            moved += step * PRICE_CORRECTION * (after - before)
             books[at_position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
             books[at_energy] = energy
             books[at_spent] = spent + paid
@@ -273,10 +277,8 @@ class Plain:
         d = self.resources
         books[1] -= 1.0
         for j, even in enumerate(self.rho):
-            guess, rho = numbers[3 + j], numbers[3 + d + j]
-            before, after = (guess - rho) / even, (cost[j] / self.unit[j] - rho) / even
-            books[self.energy + j] = max(books[self.energy + j] + after * after - before * before, 0.0)
-            self._move(books, j, after - before)
+            guess = numbers[3 + j]
+            self._move(books, j, PRICE_CORRECTION * (cost[j] / self.unit[j] - guess) / even)
             books[self.held + j] -= numbers[3 + 2 * d + j]
             books[self.predicted + j] -= guess
             books[self.spent + j] += cost[j]

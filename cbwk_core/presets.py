@@ -64,14 +64,21 @@ PRESETS = {
 
 # Step and ceiling of the prices in units of value (dual.ValueDual): p* is at most 1; half as much again lets a price
 # overshoot for a while when more was spent than planned.
-PRICE_STEP = 0.2
+PRICE_STEP = 0.15
 PRICE_CEILING = 1.5
-# Arms whose gap exceeds this many joint widths are played at a tenth of their inverse gap probability: enough support
-# for off-policy estimates and for a model that turns out wrong.
-WIDTHS = 1.5
-DAMPING = 0.1
-# γ = GAMMA_FACTOR·√(candidates·(round + 1) / (noise·dimension)): the balance of 2K/γ, what a round of inverse gap
-# weighting costs, and γ/4 times noise·dimension/round, the squared error of a linear model.
+# How much of "cost minus predicted cost" moves the price when a cost becomes known. Where predictions are right the
+# difference is noise only, and of a click that comes in one round of fifty it is fifty times the pace; where they are
+# wrong the pace, which counts what was really spent, makes up for it.
+PRICE_CORRECTION = 0.3
+# Arms whose gap exceeds WIDTHS joint standard deviations and PRIOR_WIDTH joint leverages are played at a fiftieth of
+# their inverse gap probability: some support for off-policy estimates and for a model that turns out wrong. A leverage
+# falls like 1/n, a deviation like 1/√n: the first is how far the prior, which takes what was never seen for 0, may pull
+# (ridge·‖A⁻¹φ‖ for parameters of length 1, with the ridge below), and what Bernstein's inequality adds for rare events.
+WIDTHS = 0.7
+PRIOR_WIDTH = 0.3
+DAMPING = 0.02
+# γ = GAMMA_FACTOR·√(candidates·(round + 1) / (noise·parameters)): the balance of 2K/γ, what a round of inverse gap
+# weighting costs, and γ/4 times noise·parameters/round, the squared error of a linear model with so many of them.
 GAMMA_FACTOR = 4.0
 # Residual covariance before the first outcome: that of a uniform variable on [0, 1], counted as this many outcomes.
 RESIDUAL_PRIOR = 1.0 / 12.0
@@ -95,21 +102,24 @@ def residual_covariance(outer_sum: Array, count: Array) -> Array:
     return np.asarray(outer_sum / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
 
 
-def practical_gamma(candidates: int, rounds: Array, noise: Array, dimension: int) -> Array:
+def practical_gamma(candidates: int, rounds: Array, noise: Array, parameters: int) -> Array:
     """γ that grows with the round, in units of the Lagrangian's noise uᵀΣ̂u: (lanes, 1)."""
-    return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * (rounds + 1.0) / (noise * dimension)))[:, None]
+    return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * (rounds + 1.0) / (noise * parameters)))[:, None]
 
 
 def elimination_damping(scores: Array, leverage: Array, noise: Array) -> Array:
-    """1 for candidates whose gap to the best is within WIDTHS·(w_a + w_best), else DAMPING: (n, c + 1), null last.
+    """1 for candidates whose gap to the best is within w_a + w_best, else DAMPING: (n, c + 1), null last.
 
     scores (n, c + 1) with -inf where a candidate is not allowed, leverage φᵀA⁻¹φ (n, c), noise uᵀΣ̂u (1,) or (n,);
-    w = √(noise·leverage), and 0 for the null arm, which is known.
+    w = WIDTHS·√(noise·leverage) + PRIOR_WIDTH·leverage, and 0 for the null arm, which is known.
     """
     width = np.zeros_like(scores)
     # Rounding can leave a leverage a little below 0 where features are very large.
-    np.sqrt(np.maximum(leverage, 0.0) * noise[:, None], out=width[:, :-1])
+    known = np.maximum(leverage, 0.0)
+    np.sqrt(known * noise[:, None], out=width[:, :-1])
+    width[:, :-1] *= WIDTHS
+    width[:, :-1] += PRIOR_WIDTH * known
     rows, best = np.arange(scores.shape[0]), scores.argmax(axis=1)
     gap = scores[rows, best][:, None] - scores
     width += width[rows, best][:, None]
-    return np.where(gap <= WIDTHS * width, 1.0, DAMPING)
+    return np.where(gap <= width, 1.0, DAMPING)

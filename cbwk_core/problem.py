@@ -66,7 +66,7 @@ class Ticket(NamedTuple):
 
     @property
     def value(self) -> Array:
-        """The best predicted reward of a candidate, at least 0, (n,)."""
+        """What the decision is predicted to earn, at least 0 and 0 for null, (n,)."""
         return self.numbers[:, 1]
 
     @property

@@ -24,6 +24,7 @@ from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
     PRICE_CEILING,
+    PRICE_CORRECTION,
     PRICE_STEP,
     Preset,
     first_residuals,
@@ -36,7 +37,7 @@ from cbwk_core.state import Quote, State, layout, new_books
 MODELS = ("shared", "per_arm")
 ENTROPIC = EntropicDual()
 _NO_UNIFORMS = frozen(np.zeros(0))
-VALUED = ValueDual(PRICE_STEP, PRICE_CEILING)
+VALUED = ValueDual(PRICE_STEP, PRICE_CEILING, PRICE_CORRECTION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +201,7 @@ class SquareCBwK:
         spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
         noise = np.maximum(spread, NOISE_MIN)
         if self.gamma == "auto":
-            gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension)
+            gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension * self._oracle.blocks)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
         return Quote(prices, rho, gamma, noise)
@@ -267,16 +268,13 @@ class SquareCBwK:
         costs = predicted[:, 1:]
         if self.rules.value_prices:
             costs = np.maximum(costs, 0.0)
-        rewards = request.predictions[:, :, 0]
-        if request.asked is not None:
-            rewards = rewards * request.asked
         return Ticket.of(
             arm=arm,
             features=frozen(chosen),
             reward=predicted[:, 0],
             costs=costs,
             rho=quote.rho,
-            value=np.maximum(rewards.max(axis=1), 0.0),
+            value=np.maximum(predicted[:, 0], 0.0),
             round=request.rounds,
             hold=hold,
             context=two_stage.context(self, request.rounds, x),

@@ -75,7 +75,7 @@ class State(NamedTuple):
 
     @property
     def value(self) -> Array:
-        """Σ of the best predicted rewards, one per round, (lanes,)."""
+        """Σ of the predicted rewards of the decisions, none below 0, (lanes,)."""
         return self.books[:, 4]
 
     @property

@@ -9,23 +9,23 @@ from typing import Any
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.docs import get_swagger_ui_html
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from service import openapi
 from service.answers import database_problem, problem_answer, query_errors
 from service.auth import KeyRing
 from service.envelope import Envelope, route_of
+from service.evaluation.runner import Evaluations
+from service.express import Express
 from service.gate import Gate
 from service.metrics import Metrics
-from service.pages import page
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
-from service.routes import admin, campaigns, health
-from service.routes.hot import HOT_ROUTES, ShortWay
+from service.routes import admin, campaigns, evaluations, health
+from service.routes.dashboard import add_pages
+from service.routes.hot import HOT_ROUTES, endpoint
 from service.routes.parts import Submits
 from service.settings import Settings
 from service.store import reads
@@ -41,15 +41,7 @@ _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
 
 class _Application(FastAPI):
     gate: Gate
-    short_way: ShortWay
-    short_envelope: Envelope
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if self.short_way.takes(scope):
-            await self.short_envelope(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+    express: Express
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -86,15 +78,15 @@ def create_app(
     app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
     # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
     app.state.read_limiter = CapacityLimiter(max(1, settings.pool_size - 1))
+    app.state.evaluations = Evaluations(at_once=settings.evaluations_max, seconds_max=settings.evaluation_seconds_max)
     limit = _body_bytes_max(settings)
     app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
     app.gate = Gate(app.state, [route.path for route in HOT_ROUTES], metrics)
-    app.short_way = ShortWay(app, HOT_ROUTES)
-    app.short_envelope = Envelope(app.short_way, metrics=metrics, body_bytes_max=limit)
-    for route in HOT_ROUTES:  # what is no POST ends here
-        app.add_route(route.path, route.endpoint, methods=["POST"])
-    app.add_route("/docs", _docs, include_in_schema=False)
-    for router in (campaigns.router, admin.router, health.router):
+    app.express = Express(app.state, HOT_ROUTES, metrics, limit)
+    for route in HOT_ROUTES:
+        app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
+    add_pages(app)
+    for router in (campaigns.router, admin.router, evaluations.router, health.router):
         app.include_router(router)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(HTTPException, _http_exception)
@@ -119,11 +111,6 @@ def _gauges(app: FastAPI) -> reads.Gauges:
         return reads.Gauges([], {}, {})
     with app.state.database.read() as connection:
         return reads.gauges(connection)
-
-
-async def _docs(request: Request) -> Response:
-    html = get_swagger_ui_html(openapi_url="/openapi.json", title=request.app.title).body
-    return page(bytes(html).decode())
 
 
 async def _problem(request: Request, error: Exception) -> Response:

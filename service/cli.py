@@ -8,12 +8,11 @@ Whatever goes wrong for a reason the caller can mend is a `typer.TyperException`
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from service.commands import bench, campaign, demo, export, key, prune, replay, verify
+from service.commands import bench, campaign, demo, evaluate, export, key, prune, replay, simulate, verify
 from service.commands.parts import DatabaseUrl, settings_of
 from service.settings import describe_environment
 
@@ -73,96 +72,14 @@ def migrate(database_url: DatabaseUrl = None) -> None:
     typer.echo(f"{done.before or 'nothing'} → {done.after}")
 
 
-_OUT_HELP = "Directory for what is written; made if it is not there."
-
-
-@app.command()
-def simulate(
-    environment: Annotated[str, typer.Option(help="paper, linear, logistic or bumps.")] = "paper",
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="practical, paper, authors, linucb, egreedy, thompson, egreedy-paced or thompson-paced; may be given "
-            "several times.  [default: practical and linucb]"
-        ),
-    ] = None,
-    horizon: Annotated[int, typer.Option(help="Rounds of a run.")] = 2000,
-    runs: Annotated[int, typer.Option(help="Runs, which all advance together.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the first run; the others follow.")] = 0,
-    delay: Annotated[int, typer.Option(help="Rounds until an outcome is known.")] = 0,
-    missing: Annotated[float, typer.Option(help="Share of the outcomes that are never reported.")] = 0.0,
-    budget: Annotated[
-        list[float] | None,
-        typer.Option(help="Budget of every resource, or given once for each.  [default: a quarter of the horizon]"),
-    ] = None,
-    arms: Annotated[int | None, typer.Option(help="Arms, without the null arm.")] = None,
-    dimension: Annotated[int | None, typer.Option(help="Length of a feature vector.")] = None,
-    resources: Annotated[int | None, typer.Option(help="Resources that are paid for.")] = None,
-    oracle: Annotated[str, typer.Option(help="Of SquareCBwK: newton, gradient, aggregate or kernel.")] = "newton",
-    link: Annotated[str, typer.Option(help="Of SquareCBwK's reward: identity or logistic.")] = "identity",
-    out: Annotated[Path, typer.Option(help=_OUT_HELP)] = Path("out"),
-) -> None:
-    """Run policies in one environment: a table of regret, spend and overspend, and a picture of regret over time."""
-    from rich.console import Console
-
-    from cbwk_core.simulation.simulate import Simulation
-    from cbwk_core.simulation.simulate import simulate as run_simulation
-
-    try:
-        simulation = Simulation(
-            environment=environment,
-            policies=tuple(policy or ("practical", "linucb")),
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            delay=delay,
-            missing=missing,
-            budget=tuple(budget or ()),
-            arms=arms,
-            dimension=dimension,
-            resources=resources,
-            oracle=oracle,
-            link=link,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    _make_directory(out)
-    run_simulation(simulation, out=out, console=Console(), progress_console=Console(stderr=True))
-
-
-@app.command()
-def reproduce(
-    figure: Annotated[str, typer.Option(help="1a, 1b, 1c, 1d or all.")] = "all",
-    runs: Annotated[int, typer.Option(help="Runs of every cell; the authors have 10.", min=1, max=1000)] = 10,
-    out: Annotated[Path, typer.Option(help=_OUT_HELP)] = Path("out"),
-) -> None:
-    """Run the grids of the paper's figures and Table 3 anew: pictures, results.csv and table3.md."""
-    from rich.console import Console
-
-    from cbwk_core.simulation import figures, grids
-
-    try:
-        chosen = grids.chosen_figures(figure)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--figure'") from error
-    _make_directory(out)
-    figures.reproduce(
-        chosen, grids.reference(), runs=runs, out=out, console=Console(), progress_console=Console(stderr=True)
-    )
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.TyperException(f"cannot make the directory {path}: {error.strerror}") from error
-
-
+app.command()(simulate.simulate)
+app.command()(simulate.reproduce)
 app.command()(demo.demo)
 app.command()(verify.verify)
 app.command()(replay.replay)
 app.command()(prune.prune)
 app.command()(export.export)
+app.command()(evaluate.evaluate)
 app.command()(bench.bench)
 app.add_typer(key.app, name="key")
 app.add_typer(campaign.app, name="campaign")

@@ -26,3 +26,8 @@ PAGE_DEFAULT = 100
 # Points of a timeline: more than a screen has pixels for is never seen.
 TIMELINE_POINTS_MAX = 1_000
 TIMELINE_POINTS_DEFAULT = 200
+# Arms of a timeline that are counted by name: more lines than these nobody tells apart.
+TIMELINE_ARMS_MAX = 12
+# Of an evaluation: candidates, and rounds of the log.
+CANDIDATES_MAX = 10
+EVALUATED_ROUNDS_MAX = 1_000_000

@@ -18,9 +18,12 @@ _ON_A_CAMPAIGN = (
     "adjust_spent",
     "verify_campaign",
     "show_timeline",
+    "show_feedback",
     "list_arms",
     "list_decisions",
     "export_decisions",
+    "list_evaluations",
+    "show_uplift",
 )
 _SHOW_DECISION = {"parameters": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
 _BOTH_IDS = {"requestBody": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
@@ -34,6 +37,7 @@ LINKS: dict[str, dict[str, dict[str, Any]]] = {
     "pause_campaign": {"resume_campaign": {"parameters": {"campaign_id": _ID}}},
     "decide": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
     "feedback": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
+    "start_evaluation": {"show_evaluation": {"parameters": {"campaign_id": _CAMPAIGN_ID, "evaluation_id": _ID}}},
     "create_key": {"revoke_key": {"parameters": {"key_id": _ID}}},
 }
 

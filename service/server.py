@@ -16,6 +16,7 @@ from service.app import create_app
 from service.auth import KeyRing
 from service.connections import Connection, close_late
 from service.engine import Engine
+from service.evaluation.runner import end_interrupted
 from service.fault import fault_at
 from service.metrics import Metrics
 from service.settings import Settings
@@ -95,6 +96,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         )
         await engine.start()
         app.state.engine = engine
+        end_interrupted(database)
         # What is there by now stays for good, and to look through it again and again would hold up requests.
         gc.collect()
         gc.freeze()
@@ -103,6 +105,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             yield
         finally:  # by now no request is under way: uvicorn has waited for them
             sweep.cancel()
+            await asyncio.to_thread(app.state.evaluations.stop)
             await engine.stop()
             database.close()
 

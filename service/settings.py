@@ -68,6 +68,12 @@ class Settings(BaseSettings):
     memory_bytes_max: int = Field(
         default=2**29, ge=2**20, le=2**40, description="how many bytes of policies' states are kept in memory"
     )
+    evaluations_max: int = Field(
+        default=1, ge=1, le=64, description="how many evaluations run at once, each in a process of its own"
+    )
+    evaluation_seconds_max: int = Field(
+        default=3_600, ge=1, le=86_400, description="how long an evaluation may take; then it has failed"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="from which level on log lines are written: debug, info, warning or error"
     )

@@ -1,5 +1,7 @@
 from hypothesis import settings
 
+from tests.documents import reading_server  # noqa: F401 - a fixture is found by its name
+
 # Benchmarks and comparisons import packages that `make setup` does not install; doctest collection would import them.
 collect_ignore_glob = ["benchmarks/bench_*.py", "core/evaluation/agree_with_*.py"]
 

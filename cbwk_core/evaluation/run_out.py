@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -84,18 +85,21 @@ def _ends(counts: Array, sums: Array, budget: Array) -> _Ends:
     return _Ends(share, reward, resource)
 
 
-def in_words(end: RunOut) -> str:
-    """The answer as a sentence.
+def in_words(end: RunOut, names: Sequence[str] | None = None) -> str:
+    """The answer as a sentence; names of the resources in their order, if they have any.
 
     >>> in_words(RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0))
     'Under these budgets this policy would have run out of resource 0 at 62 % (58–66 %) of the flight; expected reward
     until then: 812.3 (790–835).'
+    >>> in_words(RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0), ["usd"]).split(" at ")[0]
+    'Under these budgets this policy would have run out of usd'
     """
     reward = f"{end.reward.value:.4g} ({end.reward.lower:.4g}–{end.reward.upper:.4g})"
     if end.resource is None:
         return f"Under these budgets this policy would have lasted the flight; expected reward: {reward}."
+    resource = f"resource {end.resource}" if names is None else names[end.resource]
     share = f"{100 * end.share.value:.0f} % ({100 * end.share.lower:.0f}–{100 * end.share.upper:.0f} %)"
     return (
-        f"Under these budgets this policy would have run out of resource {end.resource} at {share} of the flight; "
+        f"Under these budgets this policy would have run out of {resource} at {share} of the flight; "
         f"expected reward until then: {reward}."
     )

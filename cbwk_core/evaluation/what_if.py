@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.evaluation.advance import advanced
 from cbwk_core.evaluation.along import check_fit, next_batch
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.marginal import marginal_values
@@ -40,6 +41,7 @@ class Flights(NamedTuple):
     spent: Array  # (runs, points, d), in the caller's units
     prices: Array  # (runs, points, d), reward per unit of the resource: what one more unit was worth
     matched: Array  # (runs,), share of rounds with the arm that was played in the log
+    plays: Integers  # (runs, points), rounds with a real arm until then
 
 
 @dataclass(frozen=True)
@@ -139,12 +141,12 @@ def _fly(world: _World, policy: SquareCBwK, rng: np.random.Generator) -> _Flown:
     state = policy.init()
     rows = next_batch(policy, np.asarray(policy.budget), 0, log.rounds)
     while rows is not None:
-        choice = policy.decide(state, log.features[rows], uniforms[rows], exclude=~log.offered[rows])
+        barred = ~log.offered[rows]
+        choice = policy.decide(state, log.features[rows], uniforms[rows], exclude=barred if barred.any() else None)
         prices[rows] = marginal_values(policy, state)
         arm[rows] = choice.arm
         outcomes[rows] = _outcomes(world, rows, choice.arm, luck[rows])
-        state = policy.commit(state, choice.ticket)
-        state = policy.settle(state, choice.ticket, outcomes[rows, 0], outcomes[rows, 1:])
+        state = advanced(policy, state, choice.ticket, outcomes[rows])
         if policy.refresh_due(state):
             state = policy.refresh(state)
         flown = rows.stop
@@ -177,4 +179,5 @@ def _together(rounds: Integers, flown: list[_Flown]) -> Flights:
         spent=frozen(cumulated[:, :, 1:].copy()),
         prices=frozen(np.stack([flight.prices[rounds - 1] for flight in flown])),
         matched=frozen(np.array([flight.matched for flight in flown])),
+        plays=frozen(np.stack([(flight.arm != NULL_ARM).cumsum()[rounds - 1] for flight in flown])),
     )

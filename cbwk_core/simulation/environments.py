@@ -26,6 +26,10 @@ from cbwk_core.static_optimum import static_optimum
 CONTRAST = 4
 # Standard deviation of the logistic scores over contexts: click rates differ by about e either way.
 SCORE_SPREAD = 1.0
+# Outcomes of heavy noise come in one round of so many, and are that many times as large.
+RARITY = 10.0
+# What is left of the rewards of arms that are not good.
+POOR = 0.3
 BUMP_WIDTHS = (0.15, 0.35)
 BUMP_HEIGHTS = (0.3, 0.9)
 
@@ -96,8 +100,10 @@ class LinearEnvironment:
     """Random contexts of length 1, means ⟨x, θ⟩ in [0, 1] with θ >= 0 of length 1.
 
     model: "shared" draws features for every arm, "per_arm" one context for all and has parameters for each.
-    outcomes: "bounded", uniform within `noise` of the mean, or "bernoulli". seed: of the parameters.
+    outcomes: "bounded", uniform within `noise` of the mean, "bernoulli", or "rare", RARITY times the mean in one round
+        of RARITY and else 0. seed: of the parameters.
     reward_scale: what rewards are multiplied by; a small one makes T·OPT/B small beside T/B.
+    good: how many arms of a "per_arm" model earn in full, None for all; the others' rewards are multiplied by POOR.
 
     >>> draw = LinearEnvironment(arms=3, dimension=5, resources=2).draw(np.random.default_rng(0), 0, 10)
     >>> draw.features.shape, draw.costs.shape
@@ -112,12 +118,13 @@ class LinearEnvironment:
     noise: float = 0.2
     seed: int = 0
     reward_scale: float = 1.0
+    good: int | None = None
 
     def __post_init__(self) -> None:
         if self.model not in ("shared", "per_arm"):
             raise ValueError(f"model must be 'shared' or 'per_arm', got {self.model!r}")
-        if self.outcomes not in ("bounded", "bernoulli"):
-            raise ValueError(f"outcomes must be 'bounded' or 'bernoulli', got {self.outcomes!r}")
+        if self.outcomes not in ("bounded", "bernoulli", "rare"):
+            raise ValueError(f"outcomes must be 'bounded', 'bernoulli' or 'rare', got {self.outcomes!r}")
         if not 0 < self.reward_scale <= 1:
             raise ValueError(f"reward_scale must lie in (0, 1], got {self.reward_scale}")
 
@@ -126,7 +133,12 @@ class LinearEnvironment:
         """θ, (1 or arms, 1 + resources, dimension)."""
         blocks = self.arms if self.model == "per_arm" else 1
         raw = np.random.default_rng(self.seed).exponential(size=(blocks, 1 + self.resources, self.dimension))
-        return unit_rows(raw)
+        theta = unit_rows(raw)
+        if self.good is None:
+            return theta
+        scaled = theta.copy()
+        scaled[self.good :, 0] *= POOR
+        return frozen(scaled)
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
         """Fresh contexts every round."""
@@ -137,10 +149,17 @@ class LinearEnvironment:
         x = unit_rows(uniforms[:, :seen].reshape(rounds, -1, self.dimension) ** CONTRAST)
         mean = np.minimum(np.matmul(x[:, :, None, :], self.theta.swapaxes(1, 2))[:, :, 0], 1.0)
         noise = uniforms[:, seen:].reshape(mean.shape)
-        outcome = bernoulli(mean, noise) if self.outcomes == "bernoulli" else bounded(mean, noise, self.noise)
+        outcome = self._outcome(mean, noise)
         mean[..., 0] *= self.reward_scale
         outcome[..., 0] *= self.reward_scale
         return split_outcomes(mean, outcome, x[:, 0] if self.model == "per_arm" else x)
+
+    def _outcome(self, mean: Array, noise: Array) -> Array:
+        if self.outcomes == "bernoulli":
+            return bernoulli(mean, noise)
+        if self.outcomes == "rare":
+            return RARITY * mean * (noise < 1.0 / RARITY)
+        return bounded(mean, noise, self.noise)
 
     def optimum(self, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:
         """Over sampled contexts."""
@@ -152,7 +171,8 @@ class LogisticEnvironment:
     """Clicks: reward 1 with probability σ(φᵀθ); money is paid per click, an impression per play.
 
     The first feature is 1 and carries the rate; the others have mean 0 and together length about 1. Resource 0 is money
-    (the arm's price per click, at most 1), resource 1 impressions (always 1).
+    (the arm's price per click, at most 1), resource 1 impressions (always 1). Where arms are `named` a feature for each
+    arm follows: without them a shared model cannot know which arm's clicks are cheap.
 
     >>> draw = LogisticEnvironment(arms=3, dimension=4, rate=0.02).draw(np.random.default_rng(0), 0, 5)
     >>> draw.costs[0, 0, 1]
@@ -163,22 +183,29 @@ class LogisticEnvironment:
     dimension: int
     rate: float = 0.2
     seed: int = 0
+    named: bool = False
 
     model = "shared"
     resources = 2
 
     def __post_init__(self) -> None:
-        if self.dimension < 2:
+        if self.free < 1:
             raise ValueError(f"dimension must be at least 2, the constant and one more, got {self.dimension}")
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must lie in (0, 1), got {self.rate}")
 
+    @property
+    def free(self) -> int:
+        """Features that vary."""
+        return self.dimension - 1 - (self.arms if self.named else 0)
+
     @cached_property
     def theta(self) -> Array:
-        """θ, (dimension,): the logit of the rate, then a direction of length √m that spreads the scores by 1."""
-        direction = np.random.default_rng(self.seed).standard_normal(self.dimension - 1)
-        length = SCORE_SPREAD * np.sqrt(self.dimension - 1)
-        return frozen(np.concatenate([[logit(self.rate)], length * unit_rows(direction)]))
+        """θ, (dimension,): the logit of the rate, a direction of length √m that spreads the scores by 1, and zeros."""
+        direction = np.random.default_rng(self.seed).standard_normal(self.free)
+        length = SCORE_SPREAD * np.sqrt(self.free)
+        named = np.zeros(self.arms if self.named else 0)
+        return frozen(np.concatenate([[logit(self.rate)], length * unit_rows(direction), named]))
 
     @cached_property
     def click_prices(self) -> Array:
@@ -188,10 +215,12 @@ class LogisticEnvironment:
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
         """Fresh features for every arm and round."""
         del start
-        free = self.dimension - 1
+        free = self.free
         uniforms = rng.random((rounds, self.arms, free + 1))
         x = np.ones((rounds, self.arms, self.dimension))
-        x[..., 1:] = (2.0 * uniforms[..., :free] - 1.0) * np.sqrt(3.0 / free)  # variance 1/free each
+        if self.named:
+            x[..., free + 1 :] = np.eye(self.arms)
+        x[..., 1 : free + 1] = (2.0 * uniforms[..., :free] - 1.0) * np.sqrt(3.0 / free)  # variance 1/free each
         rate = expit(x @ self.theta)
         click = bernoulli(rate, uniforms[..., free])
         return Draw(x, rate, self._costs(rate), click, self._costs(click))

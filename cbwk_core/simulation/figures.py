@@ -92,6 +92,7 @@ def reproduce(
     write_rows(out / "results.csv", result.rows)
     for figure in figures:
         plots.draw_figure(out / f"figure_{figure.name}.png", figure, _curves(figure, result.rows, grid))
+    plots.draw_overview(out / "overview.png", overview(figures, result.rows, grid))
     exponents = table3(figures, result.rows, grid)
     (out / "table3.md").write_text(exponents, encoding="utf-8")
     _print(result, figures, grid, exponents, console)
@@ -123,6 +124,14 @@ def _curves(figure: Figure, rows: Sequence[Row], grid: Sequence[Row]) -> list[pl
     ours = [plots.Curve(each.label, each.colour, curve(rows, figure, each.name), ours=True) for each in ALGORITHMS]
     theirs = [plots.Curve(each.label, each.colour, curve(grid, figure, each.name), ours=False) for each in REFERENCES]
     return [each for each in ours + theirs if each.rows]
+
+
+def overview(
+    figures: Sequence[Figure], rows: Sequence[Row], grid: Sequence[Row]
+) -> list[tuple[Figure, list[plots.Curve]]]:
+    """For every figure `practical` and the authors' own curves."""
+    shown = [ALGORITHMS[0].label, *(each.label for each in REFERENCES)]
+    return [(each, [line for line in _curves(each, rows, grid) if line.label in shown]) for each in figures]
 
 
 def table3(figures: Sequence[Figure], rows: Sequence[Row], grid: Sequence[Row]) -> str:

@@ -16,7 +16,7 @@ from cbwk_core.oracle import Array, Integers
 from cbwk_core.simulation.grids import Figure, Row
 
 SIZE_INCHES = (8.0, 5.2)
-DOTS_PER_INCH = 150
+DOTS_PER_INCH, DOTS_PER_INCH_SMALL = 150, 80
 # The palette of Okabe & Ito, which people with colour blindness can tell apart.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#000000",
@@ -55,6 +55,29 @@ def draw_figure(path: Path, figure: Figure, curves: Sequence[Curve]) -> None:
     runs = max(row.rounds for curve in curves for row in curve.rows if curve.ours)
     note = f"mean of {runs} runs, shaded ±1 standard deviation; dashed: the authors' published code"
     _save(canvas, path, note)
+
+
+def draw_overview(path: Path, panels: Sequence[tuple[Figure, Sequence[Curve]]]) -> None:
+    """All figures side by side, small, with few curves."""
+    canvas = Canvas(figsize=(3.0 * len(panels), 3.2), dpi=100, layout="constrained")
+    FigureCanvasAgg(canvas)
+    handles = {}
+    for column, (figure, curves) in enumerate(panels):
+        axes = canvas.add_subplot(1, len(panels), column + 1)
+        axes.spines[["top", "right"]].set_visible(False)
+        for curve in curves:
+            _draw_curve(axes, figure, curve)
+        axes.set_title(figure.title.partition(": ")[2], fontsize=8, loc="left")
+        axes.set_xlabel(figure.label, fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.grid(True, alpha=0.3)
+        handles.update(dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)))
+    canvas.axes[0].set_ylabel("regret", fontsize=8)
+    canvas.legend(
+        list(handles.values()), list(handles), loc="outside upper center", ncols=len(handles), fontsize=8, frameon=False
+    )
+    canvas.savefig(path, format="png", metadata={"Software": None})
 
 
 def _signed_root(regret: Array) -> Array:
@@ -114,9 +137,43 @@ def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
     _save(canvas, path, f"mean of {runs} runs, shaded ±1 standard deviation; below 0: spending ahead of the even pace")
 
 
-def _canvas(title: str) -> tuple[Canvas, Axes]:
+class Mark(NamedTuple):
+    """One policy in one row of a dot plot."""
+
+    row: str
+    label: str
+    value: float
+    error: float  # standard error
+
+
+def draw_marks(path: Path, title: str, marks: Sequence[Mark]) -> None:
+    """A row for every environment, a dot for every policy, bars of two standard errors; small enough for a document."""
+    rows, labels = list(dict.fromkeys(mark.row for mark in marks)), list(dict.fromkeys(mark.label for mark in marks))
+    canvas, axes = _canvas(title, size=(8.0, 1.4 + 0.28 * len(rows)), dots=DOTS_PER_INCH_SMALL)
+    for label, colour in zip(labels, CYCLE, strict=False):
+        mine = [mark for mark in marks if mark.label == label]
+        shift = (labels.index(label) - (len(labels) - 1) / 2.0) * 0.6 / len(labels)
+        axes.errorbar(
+            [mark.value for mark in mine],
+            [rows.index(mark.row) + shift for mark in mine],
+            xerr=[2.0 * mark.error for mark in mine],
+            fmt="o",
+            color=colour,
+            label=label,
+            markersize=4.0,
+            linewidth=1.0,
+        )
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.axvline(0.0, color=BLACK, linewidth=0.6)
+    axes.grid(True, axis="x", alpha=0.3)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    _save(canvas, path, "mean ± two standard errors; 0 is the clairvoyant static program")
+
+
+def _canvas(title: str, size: tuple[float, float] = SIZE_INCHES, dots: int = DOTS_PER_INCH) -> tuple[Canvas, Axes]:
     """A picture of its own: pyplot would keep a list of them and ask for a display."""
-    canvas = Canvas(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    canvas = Canvas(figsize=size, dpi=dots, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
     axes.set_title(title, fontsize=11, loc="left")

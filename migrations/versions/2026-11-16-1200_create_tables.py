@@ -114,6 +114,7 @@ def _decisions() -> None:
         Column("context", Text, nullable=False),
         Column("exclude", Text, nullable=True),
         Column("actions", Text, nullable=True),
+        Column("shadow", Text, nullable=True),
         Column("numbers", LargeBinary, nullable=False),
         Column("prices", LargeBinary, nullable=False),
         Column("explanation", LargeBinary, nullable=True),

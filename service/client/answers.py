@@ -50,6 +50,17 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class WouldHave:
+    """The policy's own choice where the caller decided, and what it expected of it."""
+
+    arm: str | None
+    reason: str
+    probability: float
+    reward: float
+    cost: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Decision:
     """The arm to play, None for none. Where `is_fallback`, the service did not answer and holds nothing for it."""
 
@@ -64,6 +75,7 @@ class Decision:
     policy_version: int | None
     explanation: Explanation | None = None
     replayed: bool = False
+    would_have: WouldHave | None = None  # in shadow mode
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, replayed: bool = False) -> Decision:
@@ -74,6 +86,7 @@ class Decision:
             body,
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
             explanation=_explanation(body) if "arms" in body else None,
+            would_have=read(WouldHave, body["would_have"]) if "would_have" in body else None,
             replayed=replayed,
         )
 
@@ -138,6 +151,7 @@ class Account:
     overrun: float
     free: float
     pace: float | None
+    marginal_value: float | None = None  # what one more unit is worth, in reward
 
 
 @dataclass(frozen=True)

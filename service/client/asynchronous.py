@@ -24,7 +24,7 @@ from service.client.answers import (
     NewKey,
     Verification,
 )
-from service.client.calls import Ask, Call, Context
+from service.client.calls import UNSAID, Ask, Call, Context
 from service.client.conversation import Conversation, Send, Told, asked
 from service.client.deciding import RAISE, Fallback, decided, decided_together
 from service.client.errors import RefusedError
@@ -86,6 +86,7 @@ class AsyncClient:
         decision_id: str | None = None,
         exclude: Sequence[str] = (),
         actions: Sequence[Mapping[str, Any]] | None = None,
+        baseline_arm: str | None = UNSAID,
         explain: bool = False,
         fallback: Fallback = RAISE,
         seconds: float | None = None,
@@ -96,7 +97,7 @@ class AsyncClient:
         """
         conversation = decided(
             campaign_id,
-            Ask(context, decision_id, exclude, actions),
+            Ask(context, decision_id, exclude, actions, baseline_arm),
             explain=explain,
             fallback=fallback,
             seconds=seconds or self.terms.decide_seconds,

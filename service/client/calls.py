@@ -40,6 +40,10 @@ class Call(Generic[Answer]):
     repeatable: bool = True  # whether sending it twice does the same as sending it once
 
 
+# No arm has this id: null would say that nothing will be played.
+UNSAID = ""
+
+
 @dataclass(frozen=True)
 class Ask:
     """One item of `decide_batch`."""
@@ -48,6 +52,7 @@ class Ask:
     decision_id: str | None = None
     exclude: Sequence[str] = ()
     actions: Sequence[Mapping[str, Any]] | None = None
+    baseline_arm: str | None = UNSAID  # in shadow mode: what will be played
 
     def body(self) -> dict[str, Any]:
         """As it is sent, with an id in any case: without one a repeat would be another decision."""
@@ -59,6 +64,8 @@ class Ask:
             body["exclude"] = list(self.exclude)
         if self.actions is not None:
             body["actions"] = list(self.actions)
+        if self.baseline_arm != UNSAID:
+            body["baseline_arm"] = self.baseline_arm
         return body
 
 

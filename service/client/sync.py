@@ -24,7 +24,7 @@ from service.client.answers import (
     NewKey,
     Verification,
 )
-from service.client.calls import Ask, Call, Context
+from service.client.calls import UNSAID, Ask, Call, Context
 from service.client.conversation import Conversation, Send, Told, asked
 from service.client.deciding import RAISE, Fallback, decided, decided_together
 from service.client.errors import RefusedError
@@ -87,6 +87,7 @@ class Client:
         decision_id: str | None = None,
         exclude: Sequence[str] = (),
         actions: Sequence[Mapping[str, Any]] | None = None,
+        baseline_arm: str | None = UNSAID,
         explain: bool = False,
         fallback: Fallback = RAISE,
         seconds: float | None = None,
@@ -100,7 +101,7 @@ class Client:
         """
         conversation = decided(
             campaign_id,
-            Ask(context, decision_id, exclude, actions),
+            Ask(context, decision_id, exclude, actions, baseline_arm),
             explain=explain,
             fallback=fallback,
             seconds=seconds or self.terms.decide_seconds,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.http import URL_DEFAULT, Url, asked, every, part, service_at
+from service.commands.import_log import import_log
 from service.commands.parts import AsJson, echo_json
 
 app = typer.Typer(rich_markup_mode=None, help="Campaigns of a running service: CBWK_URL, CBWK_API_KEY.")
@@ -94,6 +95,8 @@ def budget(
     rows = [{**account, "campaign": one["campaign_id"]} for one in found for account in one["resources"]]
     _show_table(["campaign", *_ACCOUNT], rows)
 
+
+app.command("import-log")(import_log)
 
 _ACCOUNT = ("id", "granted", "held", "spent", "overrun", "free", "pace")
 _TEXTS = frozenset({"campaign", "id", "status", "created_at"})

@@ -10,12 +10,16 @@ import typer
 
 from service.commands.http import URL_DEFAULT, Url, asked, part, refusal, service_at
 
-FORMATS = ("jsonl", "csv")
+FORMATS = ("jsonl", "csv", "parquet", "obp", "dsjson")
+# Of these one line is one decision.
+LINES = ("jsonl", "csv")
 
 
 def export(
     campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Its id.")],
-    form: Annotated[str, typer.Option("--format", help="jsonl or csv.")] = "jsonl",
+    form: Annotated[
+        str, typer.Option("--format", help="jsonl, csv, parquet, obp (arrays of numpy) or dsjson (Vowpal Wabbit).")
+    ] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="The file to write.  [default: stdout]")] = None,
     url: Url = URL_DEFAULT,
 ) -> None:
@@ -28,7 +32,7 @@ def export(
     console = Console(stderr=True)
     with service_at(url) as client, Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         rounds = asked(client, "GET", f"/campaigns/{part(campaign)}")["round"]
-        task = bar.add_task("decisions", total=rounds)
+        task = bar.add_task("decisions", total=rounds if form in LINES else None)
         path = f"/admin/campaigns/{part(campaign)}/export"
         with client.stream("GET", path, params={"format": form}) as answer:
             if not answer.is_success:
@@ -37,7 +41,7 @@ def export(
             with _destination(out) as file:
                 for piece in answer.iter_bytes():
                     file.write(piece)
-                    bar.advance(task, piece.count(b"\n"))  # one line is one decision in both formats
+                    bar.advance(task, piece.count(b"\n") if form in LINES else 0)
 
 
 @contextmanager

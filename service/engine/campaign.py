@@ -70,6 +70,17 @@ class Campaign:
         return [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
 
     @cached_property
+    def units(self) -> list[int]:
+        """What the policy counts costs in, in millionths: of each resource the largest hold of an arm."""
+        own = [arm.get("max_cost") or {} for arm in self.config["arms"]]
+        largest = []
+        for resource, most in zip(self.resources, self.max_costs, strict=True):
+            declared = [limits[resource] for limits in own if resource in limits]
+            every_arm = own and len(declared) == len(own)
+            largest.append(micros(max(declared)) if every_arm else most)
+        return largest
+
+    @cached_property
     def retired(self) -> frozenset[int]:
         """Arms that are never chosen again."""
         return frozenset(index for index, arm in enumerate(self.config["arms"]) if arm.get("retired"))

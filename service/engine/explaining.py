@@ -85,7 +85,7 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     table = unpacked(row["explanation"], d)
     rho = pace(row["numbers"], d)
     excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
-    units = np.array(campaign.max_costs) / 1e6
+    units = np.array(campaign.units) / 1e6
     # Something could be played and nothing would be: only where stage one does no more than look.
     otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
     arms = []

@@ -27,6 +27,8 @@ from service.schemas.admin import (
     BudgetView,
     DecidedDetail,
     DecidedPage,
+    FeedbackHealth,
+    KeyHolder,
     KeyMade,
     KeyPage,
     KeyRequest,
@@ -41,7 +43,13 @@ from service.store import reads
 router = APIRouter(prefix="/admin", tags=["admin"])
 
 Points = Annotated[int, Query(ge=2, le=TIMELINE_POINTS_MAX, description="how many points at the most")]
-Format = Annotated[Literal["jsonl", "csv"], Query(description="one JSON object per line, or comma-separated values")]
+Format = Annotated[
+    Literal["jsonl", "csv", "parquet", "obp", "dsjson"],
+    Query(
+        description="one JSON object per line, comma-separated values, Apache Parquet (where pyarrow is installed), "
+        "arrays for the Open Bandit Pipeline, lines for Vowpal Wabbit; the last two have only what was learnt from"
+    ),
+]
 
 
 @router.get("/budgets", responses=answers(BudgetPage, 401, 403, 422, 503))
@@ -93,6 +101,12 @@ async def show_timeline(
     return json_answer(await read(request, reads.timeline, campaign_id, points=points))
 
 
+@router.get("/campaigns/{campaign_id}/feedback", responses=answers(FeedbackHealth, 401, 403, 404, 503))
+async def show_feedback(request: Request, campaign_id: ReadableCampaign) -> Response:
+    """Show what is still awaited, how late feedback comes, and how far the oracle's predictions were off."""
+    return json_answer(await read(request, reads.feedback, campaign_id))
+
+
 @router.get("/campaigns/{campaign_id}/arms", responses=answers(ArmPage, 401, 403, 404, 503))
 async def list_arms(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Show share, mean reward, mean cost and last play of every arm."""
@@ -120,29 +134,30 @@ async def show_decision(
 @router.get(
     "/campaigns/{campaign_id}/export",
     response_class=Response,
-    responses=streams(reads.FORMATS.values(), 401, 403, 404, 422, 503),
+    responses=streams([one.media_type for one in reads.FORMATS.values()], 401, 403, 404, 422, 503),
 )
 async def export_decisions(
     request: Request, campaign_id: ReadableCampaign, form: Annotated[Format, Query(alias="format")] = "jsonl"
 ) -> Response:
     """Stream every decision up to now with its outcome, oldest first."""
-    start = await read(request, reads.export_start, campaign_id)
+    export = await read(request, reads.export_start, campaign_id, form)
     # The first page is read before the answer begins, so that what fails then is still a proper problem.
-    first = await read(request, reads.export_page, start, form, 0)
-    name = f'attachment; filename="{campaign_id}.{form}"'
+    first = await read(request, reads.export_page, export, 0)
+    kind = reads.FORMATS[form]
+    name = f'attachment; filename="{campaign_id}.{kind.suffix}"'
     return StreamingResponse(
-        _pages(request, start, form, first), media_type=reads.FORMATS[form], headers={"Content-Disposition": name}
+        _pages(request, export, first), media_type=kind.media_type, headers={"Content-Disposition": name}
     )
 
 
-async def _pages(
-    request: Request, start: reads.Seen, form: str, first: tuple[bytes, int | None]
-) -> AsyncIterator[bytes]:
+async def _pages(request: Request, export: reads.Export, first: tuple[bytes, int | None]) -> AsyncIterator[bytes]:
     page, after = first
     yield page
     while after is not None:
-        page, after = await read(request, reads.export_page, start, form, after)
+        page, after = await read(request, reads.export_page, export, after)
         yield page
+    for piece in export.end():
+        yield piece
 
 
 _MODEL_HEADERS = {
@@ -181,6 +196,14 @@ async def import_model(request: Request, campaign_id: WritableCampaign, principa
     # Large models take a while to read: not in the engine, where everybody would wait.
     model, shape = await read(request, reads.fitting_model, campaign_id, data)
     return await submitted(request, ImportModel(campaign_id, model, shape, data, principal.key_id))
+
+
+@router.get("/key", responses=answers(KeyHolder, 401, 403, 503))
+async def show_own_key(principal: Reader) -> Response:
+    """Show what the key of this very request may do."""
+    campaigns = None if principal.campaigns is None else sorted(principal.campaigns)
+    holder = {"id": principal.key_id, "name": principal.name, "role": principal.role, "campaigns": campaigns}
+    return json_answer(holder)
 
 
 @router.post(

@@ -10,6 +10,8 @@ from service.schemas.admin import (
     CampaignChanged,
     DecidedDetail,
     DecidedPage,
+    FeedbackHealth,
+    KeyHolder,
     KeyMade,
     KeyPage,
     KeyRequest,
@@ -33,7 +35,9 @@ from service.schemas.deciding import (
     FeedbackResult,
     FeedbackResults,
 )
+from service.schemas.evaluations import EvaluationPage, EvaluationRequest, EvaluationStarted, EvaluationView
 from service.schemas.problem import ProblemDocument
+from service.schemas.uplift import UpliftView
 
 __all__ = ["ANSWERS", "REQUESTS"]
 
@@ -43,6 +47,7 @@ REQUESTS: tuple[type[Body], ...] = (
     CampaignPatch,
     DecideBatch,
     DecideRequest,
+    EvaluationRequest,
     FeedbackBatch,
     FeedbackRequest,
     KeyRequest,
@@ -60,8 +65,13 @@ ANSWERS: tuple[type[Answered], ...] = (
     DecidedPage,
     Decision,
     Decisions,
+    EvaluationPage,
+    EvaluationStarted,
+    EvaluationView,
+    FeedbackHealth,
     FeedbackResult,
     FeedbackResults,
+    KeyHolder,
     KeyMade,
     KeyPage,
     KeyRevoked,
@@ -71,5 +81,6 @@ ANSWERS: tuple[type[Answered], ...] = (
     ProblemDocument,
     Readiness,
     Timeline,
+    UpliftView,
     Verification,
 )

@@ -12,7 +12,15 @@ from service.schemas.campaign import ACCOUNT_EXAMPLE, CONFIG_EXAMPLE, AccountVie
 
 _AT = "2026-11-16T09:00:00Z"
 _DECISION_ID = "0197f0c4-8a00-7000-8000-5d1c2f0b9e11"
-_BUDGET = {"campaign_id": "summer-sale", "resources": [ACCOUNT_EXAMPLE]}
+_BUDGET = {
+    "campaign_id": "summer-sale",
+    "status": "active",
+    "round": 16150,
+    "flight": 0.1615,
+    "last_event_at": _AT,
+    "exhausted": False,
+    "resources": [ACCOUNT_EXAMPLE],
+}
 _DECIDED = {
     "decision_id": _DECISION_ID,
     "campaign_id": "summer-sale",
@@ -49,6 +57,11 @@ class BudgetView(Answered):
     model_config = ConfigDict(json_schema_extra=example(_BUDGET))
 
     campaign_id: str
+    status: Literal["active", "paused", "archived"]
+    round: int
+    flight: float = Field(description="how much of the flight is over, from 0 to 1")
+    last_event_at: str
+    exhausted: bool = Field(description="whether none of the campaign's own arms can be paid from what is free")
     resources: list[AccountView]
 
 
@@ -214,6 +227,7 @@ class TimelinePoint(Answered):
     round: int
     decisions: int
     plays: int
+    arms: dict[str, int] = Field(description="plays of the arms that were played most over the whole time")
     reward: float
     granted: Amounts
     spent: Amounts
@@ -233,6 +247,7 @@ class Timeline(Page):
                         "round": 1042,
                         "decisions": 12,
                         "plays": 11,
+                        "arms": {"banner-a": 8, "banner-b": 3},
                         "reward": 44.0,
                         "granted": {"usd": 250, "impressions": 50000},
                         "spent": {"usd": 41.2, "impressions": 1031},
@@ -245,6 +260,77 @@ class Timeline(Page):
     )
 
     items: list[TimelinePoint]
+
+
+class OpenHolds(Answered):
+    """Decisions that still wait for their costs or their reward."""
+
+    count: int
+    oldest_at: str | None = Field(description="when the oldest of them was decided")
+    next_expiry_at: str | None
+
+
+class RecentOutcomes(Answered):
+    """The newest outcomes, by what they were."""
+
+    outcomes: int
+    reported: int
+    void: int
+    expired: int
+    late: int
+
+
+class Delays(Answered):
+    """From a decision to its reported costs, in seconds, over the newest outcomes."""
+
+    count: int
+    median: float | None
+    p90: float | None
+    p99: float | None
+
+
+class LossPoint(Answered):
+    """Mean squared errors over some outcomes, in units of each target's range; a guess always says the mean."""
+
+    sequence: int
+    at: str
+    outcomes: int
+    reward_loss: float
+    cost_loss: Amounts
+    reward_guess: float
+    cost_guess: Amounts
+
+
+class FeedbackHealth(Answered):
+    """What is still awaited, how late feedback comes, and how well it was foretold."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            {
+                "campaign_id": "summer-sale",
+                "open_holds": {"count": 7, "oldest_at": _AT, "next_expiry_at": "2026-11-16T10:00:00Z"},
+                "recent": {"outcomes": 1000, "reported": 961, "void": 21, "expired": 17, "late": 1},
+                "delay_seconds": {"count": 962, "median": 2.1, "p90": 9.8, "p99": 41.0},
+                "losses": [
+                    {
+                        "sequence": 2087,
+                        "at": _AT,
+                        "outcomes": 100,
+                        "reward_loss": 0.039,
+                        "cost_loss": {"usd": 0.012, "impressions": 0.0},
+                        "reward_guess": 0.041,
+                        "cost_guess": {"usd": 0.05, "impressions": 0.0},
+                    }
+                ],
+            }
+        )
+    )
+
+    campaign_id: str
+    open_holds: OpenHolds
+    recent: RecentOutcomes
+    delay_seconds: Delays
+    losses: list[LossPoint]
 
 
 class DecidedView(Answered):
@@ -364,6 +450,19 @@ class KeyMade(Answered):
 
     id: str
     key: str
+
+
+class KeyHolder(Answered):
+    """What the key of this request may do."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example({"id": "key-3f9a", "name": "dashboard", "role": "reader", "campaigns": None})
+    )
+
+    id: str
+    name: str
+    role: Role
+    campaigns: list[str] | None = Field(description="the only campaigns it may see; null: all")
 
 
 class KeyView(Answered):

@@ -71,6 +71,8 @@ CONFIG_EXAMPLE: dict[str, Any] = {
         "two_stage": "auto",
     },
     "feedback": {"ttl_seconds": 3600, "late_window_seconds": 604800, "missing_reward": 0, "missing_cost": "hold"},
+    "holdout": None,
+    "mode": "live",
     "seed": 7,
 }
 
@@ -213,6 +215,13 @@ class FeedbackTerms(Body):
     missing_cost: MissingCost = Field(default="hold", description="hold: charged as if it cost all that was held")
 
 
+class Holdout(Body):
+    """A share of traffic that a baseline decides, to compare with; where there is a stage one, from its end on."""
+
+    fraction: Annotated[float, Field(gt=0, lt=1)]
+    arm: Id | None = Field(description="what it plays where it can be played; null for nothing")
+
+
 class CampaignConfig(Body):
     """A campaign: what there is to choose, what it may cost, what is known of a request."""
 
@@ -231,6 +240,11 @@ class CampaignConfig(Body):
     arm_features: Space | None = Field(default=None, description='what arms are described by, for model "shared"')
     policy: Policy = Policy()
     feedback: FeedbackTerms = FeedbackTerms()
+    holdout: Holdout | None = None
+    mode: Literal["live", "shadow"] = Field(
+        default="live",
+        description="shadow: requests say in baseline_arm what will be played, which is answered, held and learnt from",
+    )
     # From a seed one can tell every draw in advance, so nobody's is guessable.
     seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = Field(default_factory=lambda: secrets.randbelow(SEED_MAX))
 
@@ -244,6 +258,10 @@ class CampaignConfig(Body):
             raise Misfit("arm_features", 'must be given if model is "shared", and only then')
         if self.model == "per_arm" and not self.arms:
             raise Misfit("arms", 'must have at least one, unless model is "shared" and requests send actions')
+        if self.mode == "shadow" and self.holdout is not None:
+            raise Misfit("holdout", "is for live campaigns: in shadow mode the caller decides everything")
+        if self.mode == "shadow" and self.policy.two_stage not in ("auto", "off", False):
+            raise Misfit("policy.two_stage", "must be off in shadow mode: stage one draws arms itself")
         low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
         if "missing_reward" in self.feedback.model_fields_set and missing is not None and not low <= missing <= high:
             raise Misfit("feedback.missing_reward", "must lie within the range of reward")
@@ -268,6 +286,9 @@ def check_config(config: Mapping[str, Any]) -> None:
     """
     if len(config["arms"]) > ARMS_MAX:
         raise Misfit("arms", f"must be at most {ARMS_MAX}, retired ones included")
+    baseline = (config.get("holdout") or {}).get("arm")
+    if baseline is not None and baseline not in {arm["id"] for arm in config["arms"]}:
+        raise Misfit("holdout.arm", "must be one of the arms")
     limits = {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
     known = {**config, "horizon": config["horizon"] or HORIZON_UNKNOWN}
     campaign = Campaign(number=0, id=config["id"], version=0, config=known)
@@ -382,6 +403,10 @@ class AccountView(Answered):
     overrun: float
     free: float
     pace: float | None
+    marginal_value: float | None = Field(
+        description="what one more unit is worth, in reward, by the price at the last decision; 0 where it is not "
+        "scarce, null before the first decision"
+    )
 
 
 ACCOUNT_EXAMPLE = {
@@ -392,6 +417,7 @@ ACCOUNT_EXAMPLE = {
     "overrun": 0,
     "free": 208.45,
     "pace": 1.02,
+    "marginal_value": 1.71,
 }
 CAMPAIGN_EXAMPLE = {
     "id": "summer-sale",

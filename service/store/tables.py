@@ -117,6 +117,7 @@ decision = _of_campaign(
     Column("context", Text, nullable=False),
     Column("exclude", Text, nullable=True),
     Column("actions", Text, nullable=True),
+    Column("shadow", Text, nullable=True),  # in shadow mode the caller's arm and the policy's own: see engine.diverting
     Column("numbers", LargeBinary, nullable=False),  # float64, of cbwk_core.Ticket: see engine.tickets
     Column("prices", LargeBinary, nullable=False),  # float64 per resource, per max cost
     Column("explanation", LargeBinary, nullable=True),  # what was thought of each arm: see engine.explaining

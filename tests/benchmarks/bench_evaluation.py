@@ -68,7 +68,9 @@ def main(rounds: int) -> int:
             timed("SquareCBwK trained along the log", asked(Trained(policy))),
             timed("uniform, logistic model of the reward", asked(Uniform(), OutcomeModel(link="logistic"))),
         ]
-        timed("what if half the budget", lambda: what_if_budgets(log, policy, budget=budget / 2, rng=rng, runs=1))
+    with threadpool_limits(limits=1), joblib.parallel_config(n_jobs=1):  # in this process, whose time is measured
+        flown = {"budget": budget / 2, "rng": rng, "runs": 1}
+        seconds.append(timed("what if half the budget", lambda: what_if_budgets(log, policy, **flown)))
     return int(max(seconds) > SECONDS_MAX)
 
 

@@ -11,7 +11,16 @@ from scipy import stats
 
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.inverse_gap import inverse_gap_weights, sample
-from cbwk_core.presets import BLIND_COUNT, DAMPING, GAMMA_FACTOR, NOISE_MIN, PRESETS, UNPACED_BUDGET_MAX, WIDTHS
+from cbwk_core.presets import (
+    BLIND_COUNT,
+    DAMPING,
+    GAMMA_FACTOR,
+    NOISE_MIN,
+    PRESETS,
+    PRIOR_WIDTH,
+    UNPACED_BUDGET_MAX,
+    WIDTHS,
+)
 from cbwk_core.presets import RESIDUAL_PRIOR as PRIOR
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT as PRIOR_COUNT
 from cbwk_core.problem import taken
@@ -59,7 +68,7 @@ def weighed(policy, state, x, allowed):
     leverage = policy._oracle.spread(state.oracle, lifted)[0].tolist()
     worth = [r + sum(p * (b - c) for p, b, c in zip(prices, rho, costs, strict=True)) for r, *costs in predictions]
     worth.append(sum(p * b for p, b in zip(prices, rho, strict=True)))
-    width = [math.sqrt(noise * each) for each in leverage] + [0.0]
+    width = [WIDTHS * math.sqrt(noise * each) + PRIOR_WIDTH * each for each in leverage] + [0.0]
     candidates = [a for a in range(len(predictions)) if allowed[a]] + [len(predictions)]
     best = max(candidates, key=lambda a: (worth[a], -a))
     weights = [0.0] * len(worth)
@@ -67,7 +76,7 @@ def weighed(policy, state, x, allowed):
         if a == best or (a == len(predictions) and policy.preset == "practical"):
             continue
         weights[a] = 1.0 / (len(candidates) + gamma * (worth[best] - worth[a]))
-        if policy.preset == "practical" and worth[best] - worth[a] > WIDTHS * (width[a] + width[best]):
+        if policy.preset == "practical" and worth[best] - worth[a] > width[a] + width[best]:
             weights[a] *= DAMPING
     weights[best] = 1.0 - sum(weights)
     return weights
@@ -83,8 +92,9 @@ def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(mo
         square = sum(float(u @ residual) ** 2 for residual in residuals)
         noise = max((square + PRIOR * PRIOR_COUNT * float(u @ u)) / (len(residuals) + PRIOR_COUNT), NOISE_MIN)
         np.testing.assert_allclose(quote.noise, noise, rtol=1e-9)
+        parameters = (DIMENSION + 1) * (ARMS if model == "per_arm" else 1)
         np.testing.assert_allclose(
-            quote.gamma, GAMMA_FACTOR * math.sqrt((ARMS + 1) * (t + 1) / (noise * (DIMENSION + 1))), rtol=1e-9
+            quote.gamma, GAMMA_FACTOR * math.sqrt((ARMS + 1) * (t + 1) / (noise * parameters)), rtol=1e-9
         )
         ticket = policy.decide(state, features_of(policy, rng, 1), rng.random(1)).ticket
         rewards, costs = rng.random(1), rng.random((1, 2))
@@ -482,7 +492,7 @@ def test_spend_and_holds_never_exceed_the_budget_whatever_the_delays(preset, mod
 def test_the_policy_stops_by_itself_when_its_account_is_used_up(preset):
     policy = make(preset=preset, budget=10.0, max_cost=1.0, horizon=400, gamma=0.01)
     rng, state, reasons = np.random.default_rng(8), policy.init(), []
-    for _ in range(300):
+    for _ in range(400):
         choice = policy.decide(state, features_of(policy, rng, 1), rng.random(1))
         real = (choice.arm != NULL_ARM) * 1.0
         state = policy.settle(policy.commit(state, choice.ticket), choice.ticket, real, [[real[0], real[0]]])

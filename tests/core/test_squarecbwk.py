@@ -317,8 +317,8 @@ def test_a_single_resource_has_a_price_that_rises_with_spend_and_falls_without(p
     policy = make(resources=1, budget=50.0, max_cost=1.0, preset=preset)
     x, state = np.full((1, 3, 2), 0.5), policy.init()
     prices = []
-    for cost in [1.0] * 20 + [0.0] * 60:
-        state = policy.learn(state, x, [0], [0.8], [[cost]])
+    for arm in [0] * 20 + [NULL_ARM] * 60:
+        state = policy.learn(state, x, [arm], [0.8], [[1.0 if arm == 0 else 0.0]])
         prices.append(policy.quote(state).prices[0, 0])
     assert prices[0] < prices[4]
     assert prices[79] < prices[19]

@@ -82,6 +82,7 @@ def served(database: Database) -> Iterator[Client]:
         try:
             yield Client(app, runner)
         finally:
+            app.state.evaluations.stop()
             runner.run(engine.stop())
 
 

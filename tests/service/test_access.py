@@ -6,6 +6,7 @@ import pytest
 
 from service.app import create_app
 from service.engine.campaign import Campaign
+from service.store import tables
 from service.store.database import Database
 from service.store.keys import create_key, revoke_key
 from tests.service.engine.campaigns import config
@@ -59,21 +60,27 @@ ENDPOINTS = {
     f"POST {BEHIND}/adjust": (ADMIN, 200, {"resource": "usd", "amount": 0.5, "reason": "billed twice"}),
     f"GET {BEHIND}/verify": (READER, 200, None),
     f"GET {BEHIND}/timeline": (READER, 200, None),
+    f"GET {BEHIND}/feedback": (READER, 200, None),
     f"GET {BEHIND}/arms": (READER, 200, None),
     f"GET {BEHIND}/decisions": (READER, 200, None),
     f"GET {BEHIND}/decisions/{{decision_id}}": (READER, 200, None),
     f"GET {BEHIND}/export": (READER, 200, None),
     f"GET {BEHIND}/model": (READER, 200, None),
     f"PUT {BEHIND}/model": (ADMIN, 200, UNTAUGHT),
+    f"GET {BEHIND}/uplift": (READER, 200, None),
+    f"POST {BEHIND}/evaluations": (ADMIN, 202, {"candidates": [{"type": "uniform"}]}),
+    f"GET {BEHIND}/evaluations": (READER, 200, None),
+    f"GET {BEHIND}/evaluations/{{evaluation_id}}": (READER, 200, None),
     "POST /admin/keys": (ADMIN_OF_ALL, 201, {"name": "n", "role": "reader"}),
     "GET /admin/keys": (ADMIN_OF_ALL, 200, None),
+    "GET /admin/key": (READER_OF_A_LIST, 200, None),
     "DELETE /admin/keys/{key_id}": (ADMIN_OF_ALL, 200, None),
     "GET /admin/audit": (ADMIN_OF_ALL, 200, None),
     "GET /metrics": (READER_OF_ALL, 200, None),
     "GET /livez": (ANYBODY, 200, None),
     "GET /readyz": (ANYBODY, 200, None),
 }
-UNDOCUMENTED = ("GET /docs", "GET /openapi.json")
+UNDOCUMENTED = ("GET /dashboard", "GET /docs", "GET /openapi.json")
 
 
 @pytest.fixture
@@ -90,6 +97,9 @@ def client(database):
             made = client("POST", "/campaigns", json=without_defaults(config(name)))
             assert made.status_code == 201, made.text
         assert client("POST", "/decide", json=DECIDE).status_code == 200
+        with database.write() as connection:
+            asked = {"campaign": 1, "id": "e", "status": "queued", "request": "{}", "progress": 0.0}
+            connection.execute(tables.evaluation.insert().values(**asked, created_at=1, beat_at=1))
         yield client
 
 
@@ -123,7 +133,7 @@ def test_an_endpoint_answers_every_kind_of_key_as_the_table_says(endpoint, clien
     good = good if isinstance(good, tuple) else (good, good)
     with database.write() as connection:
         victim, _ = create_key(connection, "to be revoked", "reader", None, now=1)
-    method, path = endpoint.format(campaign_id="c", decision_id="d", key_id=victim).split()
+    method, path = endpoint.format(campaign_id="c", decision_id="d", evaluation_id="e", key_id=victim).split()
     if path == "/campaigns" and body is not None:
         body = without_defaults(body)
     found, expected, done = {}, {}, False
@@ -151,7 +161,7 @@ def test_a_campaign_the_key_may_not_see_is_answered_like_one_that_is_not_there(e
     body = ENDPOINTS[endpoint][2]
     answers = []
     for campaign in ("c", "nowhere"):
-        method, path = endpoint.format(campaign_id=campaign, decision_id="d").split()
+        method, path = endpoint.format(campaign_id=campaign, decision_id="d", evaluation_id="e").split()
         named = isinstance(body, dict) and "campaign_id" in body
         sent = body | {"campaign_id": campaign} if named else body
         answers.append(client(method, path, key=key, **content(sent)))

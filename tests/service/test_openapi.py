@@ -28,6 +28,10 @@ OPERATIONS = {
         for name in ("budget", "ledger", "verify", "timeline", "arms", "decisions", "export", "model")
     ),
     ("put", f"{ADMIN}/model"),
+    ("get", f"{ADMIN}/uplift"),
+    ("post", f"{ADMIN}/evaluations"),
+    ("get", f"{ADMIN}/evaluations"),
+    ("get", f"{ADMIN}/evaluations/{{evaluation_id}}"),
     ("get", f"{ADMIN}/decisions/{{decision_id}}"),
     ("post", f"{ADMIN}/adjust"),
     ("post", "/admin/keys"),
@@ -124,14 +128,14 @@ def test_everything_but_health_needs_a_key_and_says_so():
 def test_problems_are_documented_as_problem_json_where_they_can_happen():
     for (method, path), operation in operations().items():
         statuses = {int(status) for status in operation["responses"]}
-        assert len(statuses & {200, 201}) == 1
+        assert len(statuses & {200, 201, 202}) == 1
         if "requestBody" in operation:
             assert {400, 413, 422} <= statuses
         if "{" in path or path in ("/decide", "/feedback"):
             assert 404 in statuses
         if path != "/livez":
             assert 503 in statuses
-        for status in statuses - {200, 201}:
+        for status in statuses - {200, 201, 202}:
             answer = operation["responses"][str(status)]
             assert list(answer["content"]) == ["application/problem+json"], (method, path)
             assert answer["content"]["application/problem+json"]["example"]["status"] == status
@@ -150,7 +154,7 @@ def test_links_lead_from_an_answer_to_operations_that_take_what_it_has():
                 assert fields <= set(DOCUMENT["components"]["schemas"][schema]["properties"])
                 taken = {parameter["name"] for parameter in following.get("parameters", [])}
                 assert set(link.get("parameters", {})) <= taken
-                assert status in ("200", "201")
+                assert status in ("200", "201", "202")
                 linked.add((name, link["operationId"]))
     assert {
         ("create_campaign", "show_campaign"),

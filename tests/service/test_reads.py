@@ -122,9 +122,8 @@ def test_a_budget_shows_what_was_granted_held_spent_and_is_free(story):
         assert account["pace"] == pytest.approx(account["spent"] / granted / (11 / 200), abs=1e-5)
     assert accounts["impressions"]["held"] == 3  # d7, d8 and d9
     assert good(story("GET", "/campaigns/summer"))["accounts"] == list(accounts.values())
-    assert good(story("GET", "/admin/budgets"))["items"] == [
-        {"campaign_id": "summer", "resources": list(accounts.values())}
-    ]
+    (listed,) = good(story("GET", "/admin/budgets"))["items"]
+    assert (listed["campaign_id"], listed["resources"]) == ("summer", list(accounts.values()))
 
 
 def test_the_movements_of_the_ledger_sum_to_the_accounts(story):
@@ -250,6 +249,24 @@ def test_decisions_come_newest_first_in_pages(story):
     assert [one["decision_id"] for one in decided] == ["null", *(f"d{index}" for index in reversed(range(10)))]
 
 
+def test_one_more_unit_is_worth_the_price_of_the_last_decision_in_the_callers_reward(call):
+    body = {**CONFIG, "id": "worth", "reward": {"min": -1, "max": 3}}
+    body["resources"] = [{"id": "usd", "budget": 20, "max_cost": 0.5}]
+    good(call("POST", "/campaigns", json=body), 201)
+    (account,) = good(call("GET", "/admin/campaigns/worth/budget"))["resources"]
+    assert account["marginal_value"] is None
+    for index in range(60):
+        asked = {"campaign_id": "worth", "decision_id": f"d{index}", "context": {"hour": 1}}
+        if good(call("POST", "/decide", json=asked))["arm"] is not None:
+            report = {"campaign_id": "worth", "decision_id": f"d{index}", "reward": 2, "costs": {"usd": 0.5}}
+            good(call("POST", "/feedback", json=report))
+    shown = good(call("GET", "/campaigns/worth"))
+    assert shown["prices"]["usd"] > 0
+    assert shown["accounts"][0]["marginal_value"] == pytest.approx(4 * shown["prices"]["usd"])
+    listed = good(call("GET", "/admin/budgets"))["items"]
+    assert listed[0]["resources"][0]["marginal_value"] == shown["accounts"][0]["marginal_value"]
+
+
 def test_an_export_has_every_decision_once_whatever_the_size_of_its_pages(story, monkeypatch):
     whole = story("GET", "/admin/campaigns/summer/export").content
     monkeypatch.setattr(export, "EXPORT_ROWS_MAX", 3)
@@ -280,10 +297,10 @@ def test_an_export_as_csv_has_one_header_and_the_same_rows(story, monkeypatch):
 
 def test_an_export_has_nothing_that_came_while_it_ran(story, database):
     with database.read() as connection:
-        start = export.export_start(connection, "summer")
+        start = export.export_start(connection, "summer", "jsonl")
     good(story("POST", "/decide", json={"campaign_id": "summer", "decision_id": "later", "context": {"hour": 1}}))
     with database.read() as connection:
-        page, after = export.export_page(connection, start, "jsonl", 0)
+        page, after = export.export_page(connection, start, 0)
     assert after is None
     assert b"later" not in page
 

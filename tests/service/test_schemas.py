@@ -136,8 +136,10 @@ BAD_CONFIGS = [
     ("feedback.missing_cost", SECRET, "feedback.missing_cost"),
     ("seed", -1, "seed"),
     ("seed", 2**53, "seed"),
-    ("holdout", None, "holdout"),
-    ("mode", "live", "mode"),
+    ("holdout", {"fraction": 1, "arm": None}, "holdout.fraction"),
+    ("holdout", {"fraction": 0.1, "arm": "nobody"}, "holdout.arm"),
+    ("holdout", {"fraction": 0.1}, "holdout.arm"),
+    ("mode", "dark", "mode"),
     (SECRET[:4], 1, SECRET[:4]),
 ]
 
@@ -208,7 +210,7 @@ BAD_DECIDES = [
     ("actions", [{"id": "a", "features": [1]}] * 2, "actions"),
     ("actions", [{"id": "a", "features": [1], "max_cost": {"usd": 1e-7}}], "actions.0.max_cost.usd"),
     ("actions", [{"id": f"a{i}", "features": [1]} for i in range(ACTIONS_MAX + 1)], "actions"),
-    ("baseline_arm", "a", "baseline_arm"),
+    ("baseline_arm", "-a", "baseline_arm"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,8 +12,7 @@ from sqlalchemy import Connection, Select, select
 
 from cbwk_core.state import COUNTERS
 from service.engine.campaign import Campaign
-from service.engine.memory import load_campaign
-from service.money import amount
+from service.money import amount, micros
 from service.store import tables
 from service.store.reads.shared import Row, Seen, number_cursor, page, prices, seen
 from service.times import moment_microseconds, moment_text
@@ -87,7 +87,7 @@ def _learnt(one: Seen) -> int:
 def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """The accounts of one campaign."""
     one = seen(connection, campaign_id)
-    return {"campaign_id": campaign_id, "resources": _accounts(connection, [one])[one.campaign.number]}
+    return _budget(one, _accounts(connection, [one])[one.campaign.number])
 
 
 def budgets(
@@ -95,11 +95,47 @@ def budgets(
 ) -> dict[str, Any]:
     """The accounts of every campaign, in the order they were made."""
     rows = connection.execute(_listed(visible, None, limit, cursor)).mappings().all()
-    found = [Seen(load_campaign(connection, row["campaign"], row["config_version"]), row) for row in rows]
+    found = _with_configs(connection, rows)
     accounts = _accounts(connection, found)
-    items = [{"campaign_id": one.campaign.id, "resources": accounts[one.campaign.number]} for one in found]
+    items = [_budget(one, accounts[one.campaign.number]) for one in found]
     numbers = {one.campaign.id: one.campaign.number for one in found}
     return page(items, limit, lambda item: numbers[item["campaign_id"]])
+
+
+def _with_configs(connection: Connection, rows: Sequence[Row]) -> list[Seen]:
+    """Campaigns with the configurations in force, all read at once: a page may have a thousand."""
+    config, state = tables.config, tables.campaign_state
+    bodies = connection.execute(
+        select(config.c.campaign, config.c.body)
+        .join(state, (state.c.campaign == config.c.campaign) & (state.c.config_version == config.c.version))
+        .where(config.c.campaign.in_([row["campaign"] for row in rows]))
+    ).all()
+    configs = {number: json.loads(body) for number, body in bodies}
+    return [
+        Seen(Campaign(row["campaign"], row["id"], row["config_version"], configs[row["campaign"]]), row) for row in rows
+    ]
+
+
+def _budget(one: Seen, accounts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "campaign_id": one.campaign.id,
+        "status": one.state["status"],
+        "round": one.state["round"],
+        "flight": round(flight_share(one), 6),
+        "last_event_at": moment_text(one.state["last_event_at"]),
+        "exhausted": _is_exhausted(one.campaign, [micros(account["free"]) for account in accounts]),
+        "resources": accounts,
+    }
+
+
+def _is_exhausted(campaign: Campaign, free: Sequence[int]) -> bool:
+    """Whether none of the campaign's own arms can be paid, so that every request gets the null arm."""
+    if all(left >= most for left, most in zip(free, campaign.max_costs, strict=True)):
+        return False  # most campaigns, most of the time, and arms may be many
+    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.retired]
+    return bool(playable) and not any(
+        all(needed <= left for needed, left in zip(hold, free, strict=True)) for hold in playable
+    )
 
 
 def _accounts(connection: Connection, found: Sequence[Seen]) -> dict[int, list[dict[str, Any]]]:
@@ -110,13 +146,35 @@ def _accounts(connection: Connection, found: Sequence[Seen]) -> dict[int, list[d
     rows = connection.execute(
         select(account).where(account.c.campaign.in_(by_number)).order_by(account.c.campaign, account.c.resource)
     ).mappings()
+    last = _last_prices(connection, list(by_number))
+    worth = {number: _marginal_values(one.campaign, last[number]) for number, one in by_number.items()}
     for row in rows:
-        one = by_number[row["campaign"]]
-        views[row["campaign"]].append(_account(one.campaign, row, flight_share(one)))
+        number, one = row["campaign"], by_number[row["campaign"]]
+        views[number].append(_account(one.campaign, row, flight_share(one), worth[number]))
     return views
 
 
-def _account(campaign: Campaign, row: Row, share: float) -> dict[str, Any]:
+def _last_prices(connection: Connection, numbers: Sequence[int]) -> dict[int, bytes | None]:
+    """The prices at the last decision of each campaign; None where nothing was decided yet."""
+    decision, state = tables.decision, tables.campaign_state
+    last = (
+        select(decision.c.prices)
+        .where(decision.c.campaign == state.c.campaign)
+        .order_by(decision.c.sequence.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    rows = connection.execute(select(state.c.campaign, last).where(state.c.campaign.in_(numbers)))
+    return {row[0]: row[1] for row in rows}
+
+
+def _marginal_values(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
+    """What one more unit of each resource is worth, in rewards as callers report them."""
+    span = campaign.config["reward"]["max"] - campaign.config["reward"]["min"]
+    return {name: price * span for name, price in prices(campaign, stored).items()}
+
+
+def _account(campaign: Campaign, row: Row, share: float, worth: dict[str, float]) -> dict[str, Any]:
     return {
         "id": campaign.resources[row["resource"]],
         "granted": amount(row["granted"]),
@@ -125,6 +183,7 @@ def _account(campaign: Campaign, row: Row, share: float) -> dict[str, Any]:
         "overrun": amount(row["overrun"]),
         "free": amount(max(0, row["granted"] - row["spent"] - row["held"])),
         "pace": round(row["spent"] / row["granted"] / share, 6) if share and row["granted"] else None,
+        "marginal_value": worth.get(campaign.resources[row["resource"]]),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
@@ -60,7 +60,9 @@ def gauges(connection: Connection) -> Gauges:
     return read
 
 
-def _accounts(connection: Connection, number: int, campaign_id: str, resources: list[str]) -> Iterator[AccountGauge]:
+def _accounts(
+    connection: Connection, number: int, campaign_id: str, resources: Sequence[str]
+) -> Iterator[AccountGauge]:
     account = tables.account
     for row in connection.execute(select(account).where(account.c.campaign == number)):
         yield AccountGauge(campaign_id, resources[row.resource], row.granted, row.held, row.spent, row.overrun)

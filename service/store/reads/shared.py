@@ -121,7 +121,7 @@ def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
     if stored is None:
         return {}
     per_max_cost = np.frombuffer(stored, dtype="<f8").tolist()
-    units = [cost / ONE for cost in campaign.max_costs]
+    units = [cost / ONE for cost in campaign.units]
     return {name: price / unit for name, price, unit in zip(campaign.resources, per_max_cost, units, strict=True)}
 
 

@@ -5,12 +5,15 @@ What was pruned counts with the sums that were left of it: in the timeline it is
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from service.engine.campaign import Campaign
+from service.limits import TIMELINE_ARMS_MAX
 from service.store import tables
 from service.store.openings import Opening, opening_of
 from service.store.reads.shared import Row, Seen, by_resource, element, prices, real_element, seen
@@ -154,10 +157,10 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
     """The log in at most so many stretches of equal length: counts of each, sums up to its end, prices at its end."""
     one = seen(connection, campaign_id)
     stretches = Stretches(one, points, opening_of(connection, one.campaign.number))
-    decided = _decided_by_stretch(connection, stretches)
+    decided, arms_of = _decided_by_stretch(connection, stretches)
     settled = _settled_by_stretch(connection, stretches)
     granted = _granted_by_stretch(connection, stretches)
-    pruned = _pruned_by_stretch(stretches)
+    pruned = _pruned_by_stretch(stretches, {arm for plays in arms_of.values() for arm in plays})
     shown = _prices_at(connection, one, [row["last"] for row in decided.values()])
     size = len(one.campaign.resources)
     spent, given, reward, quoted = [0] * size, [0] * size, 0.0, dict[str, float]()
@@ -181,6 +184,7 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
                 "at": moment_text(max(part["at"] for part in parts)),
                 "round": round_number,
                 **made,
+                "arms": _both(arms_of[stretch], before),
                 "reward": reward,
                 "granted": by_resource(one.campaign, given),
                 "spent": by_resource(one.campaign, spent),
@@ -190,36 +194,78 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
     return {"campaign_id": campaign_id, "items": items, "next_cursor": None}
 
 
-def _pruned_by_stretch(stretches: Stretches) -> dict[int, Row]:
+def _both(plays: dict[str, int], before: Row | None) -> dict[str, int]:
+    """Plays by arm, with those that were pruned."""
+    return dict(Counter(plays) + Counter(before["arms"])) if before else plays
+
+
+def _pruned_by_stretch(stretches: Stretches, named: Collection[str]) -> dict[int, Row]:
     opening = stretches.opening
     if opening is None or not opening.decisions:
         return {}
+    # As many others as there is room for, those that were played most first.
+    others = sorted(arm for arm in opening.arms if arm is not None and arm not in named)
+    others.sort(key=lambda arm: -opening.arms[arm].decisions)
+    shown = {*named, *others[: TIMELINE_ARMS_MAX - len(named)]}
     row = {
         "last": opening.last_number,
         "at": opening.last_at,
         "decisions": opening.decisions,
         "plays": opening.plays,
+        "arms": {arm: sums.decisions for arm, sums in opening.arms.items() if arm in shown},
         "rewards": sum(sums.rewards for sums in opening.arms.values()),
         "reward": sum(sums.reward for sums in opening.arms.values()),
     }
     return {stretches.first: row | {f"spent_{index}": spent for index, spent in enumerate(opening.spent)}}
 
 
-def _decided_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, Row]:
+def _decided_by_stretch(
+    connection: Connection, stretches: Stretches
+) -> tuple[dict[int, Row], dict[int, dict[str, int]]]:
+    """Counts by part, and those of the arms that were played most; a campaign with `actions` may have any number."""
     decision, one = tables.decision, stretches.one
     stretch = stretches.column(decision.c.sequence)
-    rows = connection.execute(
+    # Both databases keep what is asked twice, so the log is walked through once.
+    counts = (
         select(
             stretch,
+            decision.c.arm_id,
             func.max(decision.c.sequence).label("last"),
             func.max(decision.c.decided_at).label("at"),
             func.count().label("decisions"),
-            func.count(decision.c.arm_id).label("plays"),
         )
         .where(decision.c.campaign == one.campaign.number, decision.c.sequence <= one.sequence)
-        .group_by(stretch)
-    ).mappings()
-    return {row["stretch"]: row for row in rows}
+        .group_by(stretch, decision.c.arm_id)
+        .cte("counts")
+    )
+    most = (
+        select(counts.c.arm_id)
+        .where(counts.c.arm_id.is_not(None))
+        .group_by(counts.c.arm_id)
+        .order_by(func.sum(counts.c.decisions).desc(), counts.c.arm_id)
+        .limit(TIMELINE_ARMS_MAX)
+    )
+    named = case((counts.c.arm_id.in_(most), counts.c.arm_id)).label("named")
+    rows = connection.execute(
+        select(
+            counts.c.stretch,
+            named,
+            func.max(counts.c.last).label("last"),
+            func.max(counts.c.at).label("at"),
+            func.sum(counts.c.decisions).label("decisions"),
+            func.sum(case((counts.c.arm_id.is_not(None), counts.c.decisions), else_=0)).label("plays"),
+        ).group_by(counts.c.stretch, named)
+    )
+    found: dict[int, dict[str, int]] = {}
+    arms_of: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        part = found.setdefault(row.stretch, {"last": 0, "at": 0, "decisions": 0, "plays": 0})
+        part["last"], part["at"] = max(part["last"], row.last), max(part["at"], row.at)
+        part["decisions"] += int(row.decisions)
+        part["plays"] += int(row.plays)
+        if row.named is not None:
+            arms_of[row.stretch][row.named] = int(row.decisions)
+    return {**found}, arms_of
 
 
 def _settled_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, Row]:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from service.cli import main
@@ -115,6 +116,53 @@ def test_an_export_has_every_decision_in_either_format_in_a_file_or_on_stdout(ru
     done = subprocess.run([CBWK, "export", "c"], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines() == lines
     assert done.stderr == ""
+
+
+def test_an_evaluation_is_a_table_with_a_sentence_or_json(run, capsys, tmp_path):
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"oracle": {"kind": "gradient"}}')
+    shown = run("evaluate", "c", "--arm", "a", "--uniform", "--policy", str(policy), "--budget", "usd=1", "--what-if")
+    assert shown.startswith("2 rounds; left out: 1 unsettled\n")
+    for said in ("always a", "uniform", "practical, gradient", "IPS", "SNIPS", "DR", "Bernstein 95 %", "caution: "):
+        assert said in shown
+    assert "always a: Under these budgets this policy would have " in shown
+    assert "with its own, as a check" in shown
+    found = json.loads(run("evaluate", "c", "--uniform", "--json"))
+    assert (found["status"], found["result"]["rounds"]) == ("done", 2)
+    assert "422: " in refused(capsys, "evaluate", "c", "--arm", "nobody")
+    assert "nothing to evaluate" in refused(capsys, "evaluate", "c", code=2)
+    assert "RESOURCE=AMOUNT" in refused(capsys, "evaluate", "c", "--uniform", "--budget", "usd", code=2)
+    assert "cannot read" in refused(capsys, "evaluate", "c", "--policy", str(tmp_path / "no.json"))
+
+
+def test_a_log_of_another_system_is_a_warm_start(run, capsys, server, tmp_path):
+    rng = np.random.default_rng(1)
+    log = tmp_path / "log.jsonl"
+    rows = [{"context": [0.5, 0.5], "arm": None, "reward": 0, "costs": {}}]
+    for _ in range(400):
+        x, arm = rng.random(2).round(3).tolist(), ("a", "b")[int(rng.integers(2))]
+        earned = 0.2 + 0.5 * x[0] if arm == "a" else 0.8 - 0.5 * x[1]
+        rows.append({"context": x, "arm": arm, "reward": earned, "costs": {"usd": 0.5}, "probability": 0.5})
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with calls(server) as client:
+        create(client, campaign("warm"))
+        told = json.loads(run("campaign", "import-log", "warm", str(log), "--json"))
+        assert (told["rows"], told["skipped"], told["policy_version"], told["model_version"]) == (400, 1, 400, 2)
+        assert told["error"] == pytest.approx(told["error_weighted"]), "all probabilities are alike"
+        answer = client.post("/decide", json=decide_body("w", "warm", (0.4, 0.6)) | {"explain": True}).json()
+        by_arm = {arm["id"]: arm for arm in answer["arms"]}
+        assert by_arm["a"]["reward"] == pytest.approx(0.4, abs=0.02)
+        assert by_arm["b"]["reward"] == pytest.approx(0.5, abs=0.02)
+        assert by_arm["a"]["cost"]["usd"] == pytest.approx(0.5, abs=0.02)
+        assert client.get("/campaigns/warm").json()["accounts"][0]["spent"] == 0
+    # What one campaign has decided is a log for another.
+    run("export", "c", "--out", str(tmp_path / "c.jsonl"))
+    assert "taught 1 rows" in run("campaign", "import-log", "warm", str(tmp_path / "c.jsonl"))
+    log.write_text('{"context": [0.5, 0.5], "arm": "z", "reward": 1, "costs": {}}\n')
+    assert "line 1: arm is not one of the campaign's" in refused(capsys, "campaign", "import-log", "warm", str(log))
+    log.write_text('{"arm": "a", "reward": 1, "costs": {}}\n')
+    assert "line 1: context is missing" in refused(capsys, "campaign", "import-log", "warm", str(log))
+    assert "cannot read" in refused(capsys, "campaign", "import-log", "warm", str(tmp_path / "none"))
 
 
 def test_what_the_service_refuses_is_one_line_with_its_status_and_its_reason(capsys, tmp_path):

@@ -47,6 +47,7 @@ def decision(sequence: int, **changes: Any) -> dict[str, Any]:
         "context": "{}",
         "exclude": None,
         "actions": None,
+        "shadow": None,
         "numbers": b"",
         "prices": b"",
         "explanation": None,

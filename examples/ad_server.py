@@ -1,0 +1,138 @@
+"""A small OpenRTB bidder on FastAPI that asks cbwk what to bid with, and tells it what became of each bid.
+
+    CBWK_URL=http://127.0.0.1:8000 CBWK_API_KEY=… .venv/bin/uvicorn --app-dir examples ad_server:app --port 9000
+
+    POST /bid       an OpenRTB bid request: a bid, or 204 for none
+    GET  /billing   the exchange bills an impression (burl): its cost is booked
+    GET  /loss      the auction was lost (lurl): the hold is free again
+    GET  /click     the visitor clicked: that is the reward; then on to the landing page
+
+The key needs the role admin at the first start, which makes the campaign, and decider afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import NAMESPACE_URL, uuid5
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+
+from service.client import AsyncClient, CampaignExistsError, ForbiddenError, Terms
+
+CAMPAIGN = "rtb-example"
+LANDING_PAGES = {"video": "https://shop.example/video", "banner": "https://shop.example/banner"}
+# OpenRTB's numbers for devices, as far as they matter here.
+DEVICES = {1: "phone", 2: "desktop", 3: "tv", 4: "phone", 5: "tablet"}
+CONFIG: dict[str, Any] = {
+    "id": CAMPAIGN,
+    "horizon": 1_000_000,
+    "arms": [{"id": "video"}, {"id": "banner", "max_cost": {"usd": 0.004}}],
+    "resources": [
+        {"id": "usd", "budget": 2_500, "max_cost": 0.02},
+        {"id": "impressions", "budget": 500_000, "max_cost": 1},
+    ],
+    "context": {
+        "features": [
+            {"name": "device", "type": "category", "values": ["phone", "tablet", "desktop", "tv"], "default": "phone"},
+            {"name": "hour", "type": "number", "min": 0, "max": 23},
+            {"name": "site", "type": "hash", "buckets": 16, "default": "unknown"},
+        ]
+    },
+    # A click takes half an hour at the most; many bids end without any notice.
+    "feedback": {"ttl_seconds": 1_800, "missing_reward": 0, "missing_cost": "none"},
+}
+
+DecisionId = Annotated[str, Query(alias="d")]
+router = APIRouter()
+
+
+def create_app(url: str, key: str, terms: Terms | None = None) -> FastAPI:
+    """The bidder for a service at this address; `terms` say how long it waits for it."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        # The end of this block delivers what is still to be reported.
+        async with AsyncClient(url, key, terms=terms or Terms()) as client:
+            # Made by an earlier start, or by somebody with an admin key.
+            with suppress(CampaignExistsError, ForbiddenError):
+                await client.create_campaign(CONFIG)
+            app.state.cbwk = client
+            yield
+
+    app = FastAPI(title="An OpenRTB bidder", lifespan=lifespan)
+    app.include_router(router)
+    return app
+
+
+@router.post("/bid")
+async def bid(request: Request) -> Response:
+    """One bid for the first impression of a request."""
+    asked = await request.json()
+    impression = asked["imp"][0]
+    # The exchange may send a request twice: the same ids, the same decision.
+    decision_id = str(uuid5(NAMESPACE_URL, f"{asked['id']}/{impression['id']}"))
+    # No answer in time: no bid, and nothing is spent that nobody counts.
+    decision = await _cbwk(request).decide(CAMPAIGN, context_of(asked), decision_id=decision_id, fallback=None)
+    if decision.arm is None:
+        return Response(status_code=204)
+    notice = f"{request.base_url}{{}}?d={decision_id}"
+    offered = {
+        "id": decision_id,
+        "impid": impression["id"],
+        # Per thousand impressions. What is bid is held, so no impression can cost more than was held.
+        "price": 1_000 * decision.hold["usd"],
+        "adid": decision.arm,
+        "burl": notice.format("billing") + "&price=${AUCTION_PRICE}",
+        "lurl": notice.format("loss"),
+        "adm": f'<a href="{notice.format("click")}&amp;arm={decision.arm}">{decision.arm}</a>',
+    }
+    return JSONResponse({"id": asked["id"], "cur": "USD", "seatbid": [{"bid": [offered]}]})
+
+
+@router.get("/billing", status_code=204)
+async def billing(request: Request, decision_id: DecisionId, price: Annotated[float, Query(ge=0)]) -> None:
+    """The impression was shown and is billed at this price per thousand."""
+    _cbwk(request).report(CAMPAIGN, decision_id, costs={"usd": price / 1_000, "impressions": 1})
+
+
+@router.get("/loss", status_code=204)
+async def loss(request: Request, decision_id: DecisionId) -> None:
+    """Somebody else bid more."""
+    _cbwk(request).report(CAMPAIGN, decision_id, void=True)
+
+
+@router.get("/click")
+async def click(request: Request, decision_id: DecisionId, arm: str) -> Response:
+    """The visitor wants to see more. Who does not click needs no call: the expiry says so."""
+    if arm not in LANDING_PAGES:
+        return Response(status_code=404)
+    _cbwk(request).report(CAMPAIGN, decision_id, reward=1)
+    return RedirectResponse(LANDING_PAGES[arm])
+
+
+def context_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """What the campaign wants to know of a bid request."""
+    context: dict[str, Any] = {"hour": datetime.now(UTC).hour}
+    device = DEVICES.get(asked.get("device", {}).get("devicetype"))
+    if device is not None:
+        context["device"] = device
+    if "domain" in asked.get("site", {}):
+        context["site"] = asked["site"]["domain"]
+    return context
+
+
+def _cbwk(request: Request) -> AsyncClient:
+    client: AsyncClient = request.app.state.cbwk
+    return client
+
+
+def __getattr__(name: str) -> FastAPI:
+    """`app`, made when uvicorn asks for it, so that importing this module needs no environment."""
+    if name != "app":
+        raise AttributeError(name)
+    return create_app(os.environ["CBWK_URL"], os.environ["CBWK_API_KEY"])

@@ -1,0 +1,100 @@
+"""Files that our pages load: the dashboard's own, and the scripts of two packages that we serve instead of a CDN.
+
+They lie under a name made from their contents, so browsers may keep them for good. The packages are never imported:
+plotly alone would take longer than the rest of a start.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.problems import NotFound
+
+ASSETS = "assets"
+ROUTE = f"/{ASSETS}/{{digest}}/{{name}}"
+_OWN = Path(__file__).parent / "dashboard"
+_PAGE = "page.html"
+# Distribution, package and path of what others wrote.
+_OTHERS = {
+    "plotly.min.js": ("plotly", "plotly", "package_data/plotly.min.js"),
+    "swagger-ui-bundle.js": ("fastapi-swagger", "fastapi_swagger", "resources/swagger-ui-bundle.js"),
+    "swagger-ui.css": ("fastapi-swagger", "fastapi_swagger", "resources/swagger-ui.css"),
+}
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0+)?\s*(,|$))")
+# A year, which is for ever.
+_KEPT = "public, max-age=31536000, immutable"
+
+
+def address(name: str) -> str:
+    """Where a page finds a file, relative to the page, so that a proxy may put us anywhere."""
+    return f"{ASSETS}/{digest()}/{name}"
+
+
+def dashboard_html() -> str:
+    """The dashboard's page."""
+    preloads = [
+        f'<link rel="modulepreload" href="{address(path.name)}">'
+        for path in _own_files()
+        if path.suffix == ".js" and path.stem not in ("main", "theme")
+    ]
+    text = (_OWN / _PAGE).read_text(encoding="utf-8")
+    return Template(text).substitute(assets=f"{ASSETS}/{digest()}", preloads="\n".join(preloads))
+
+
+@cache
+def digest() -> str:
+    """One name for all files as they are."""
+    made = blake2b(digest_size=8)
+    for path in _own_files():
+        made.update(path.name.encode() + b"\0" + path.read_bytes())
+    for distribution, _, _ in _OTHERS.values():
+        made.update(version(distribution).encode())
+    return made.hexdigest()
+
+
+def _own_files() -> list[Path]:
+    return sorted(path for path in _OWN.iterdir() if path.suffix in _MEDIA_TYPES)
+
+
+async def asset(request: Request) -> Response:
+    """One file. A page of another version, as there are during an upgrade, gets ours and is not to keep it."""
+    path = _paths().get(request.path_params["name"])
+    if path is None:
+        raise NotFound("there is nothing at this path", kind="path-not-found")
+    headers = {"Vary": "Accept-Encoding"}
+    if request.path_params["digest"] == digest():
+        headers["Cache-Control"] = _KEPT
+    if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+        headers["Content-Encoding"] = "gzip"
+        body = await run_in_threadpool(_compressed, path)
+    else:
+        body = await run_in_threadpool(path.read_bytes)
+    return Response(body, headers=headers, media_type=_MEDIA_TYPES[path.suffix])
+
+
+@cache
+def _paths() -> dict[str, Path]:
+    """Every file there is, by its name."""
+    found = {path.name: path for path in _own_files()}
+    for name, (_, package, inside) in _OTHERS.items():
+        spec = find_spec(package)
+        assert spec is not None, f"{package} is a dependency"
+        found[name] = Path(*(spec.submodule_search_locations or ())) / inside
+    return found
+
+
+@cache
+def _compressed(path: Path) -> bytes:
+    return gzip.compress(path.read_bytes(), 6, mtime=0)

@@ -1,0 +1,42 @@
+// A budget as a bar: spent, held, free, and where the plan would be.
+
+import { h, setText } from "./dom.js";
+import { amount, percent } from "./words.js";
+
+/** One resource's bar, with `update(account, flight)`. */
+export function resourceBar() {
+  const name = h("span", { class: "resource-name" });
+  const figures = h("span", { class: "resource-figures" });
+  const pace = h("span", { class: "pace" });
+  const spent = h("span", { class: "part spent" });
+  const held = h("span", { class: "part held" });
+  const plan = h("span", { class: "plan" });
+  const bar = h("span", { class: "bar", role: "img" }, spent, held, plan);
+  const element = h("div", { class: "resource" }, name, pace, bar, figures);
+
+  function update(account, flight) {
+    const most = Math.max(account.granted, account.spent + account.held) || 1;
+    element.dataset.resource = account.id;
+    spent.style.setProperty("width", `${(100 * account.spent) / most}%`);
+    held.style.setProperty("width", `${(100 * account.held) / most}%`);
+    plan.style.setProperty("left", `${(100 * Math.min(1, flight) * account.granted) / most}%`);
+    bar.classList.toggle("over", account.overrun > 0);
+    bar.setAttribute("aria-label", barWords(account, flight));
+    bar.title = barWords(account, flight);
+    setText(name, account.id);
+    setText(figures, `${amount(account.spent)} of ${amount(account.granted)}`);
+    setText(pace, paceWords(account.pace));
+    pace.dataset.pace = account.pace !== null && account.pace > 1.1 ? "fast" : "even";
+  }
+  return { element, update };
+}
+
+const paceWords = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);
+
+function barWords(account, flight) {
+  const over = account.overrun > 0 ? `, ${amount(account.overrun)} over budget` : "";
+  return (
+    `${account.id}: ${amount(account.spent)} spent, ${amount(account.held)} held, ${amount(account.free)} free ` +
+    `of ${amount(account.granted)}${over}; ${percent(flight)} of the flight is over`
+  );
+}

@@ -1,0 +1,225 @@
+// Drawn by plotly.js, which is fetched when the first chart is wanted.
+
+import { Trouble } from "./api.js";
+import { h } from "./dom.js";
+
+const SOURCE = new URL("./plotly.min.js", import.meta.url);
+const STYLE = new URL("./plotly.css", import.meta.url);
+// The page's policy allows no styles but those of our files. Plotly puts its rules into a style sheet of this name if
+// there is one, and leaves out those for maps, of which we draw none, where something of that name is there.
+const STYLE_NAME = "plotly.js-style-global";
+const MAPS_NAME = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
+let loading = null;
+
+function plotly() {
+  loading ??= style().then(script);
+  return loading;
+}
+
+function style() {
+  return new Promise((done, failed) => {
+    const link = h("link", { rel: "stylesheet", href: STYLE.href, id: STYLE_NAME });
+    link.addEventListener("load", done);
+    link.addEventListener("error", () => gone(failed));
+    document.head.append(link, h("meta", { id: MAPS_NAME }));
+  });
+}
+
+function gone(failed) {
+  document.getElementById(STYLE_NAME)?.remove();
+  document.getElementById(MAPS_NAME)?.remove();
+  loading = null;
+  failed(new Trouble("The charts could not be fetched."));
+}
+
+function script() {
+  return new Promise((done, failed) => {
+    const element = h("script", { src: SOURCE.href });
+    element.addEventListener("load", () => done(window.Plotly));
+    element.addEventListener("error", () => gone(failed));
+    document.head.append(element);
+  });
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** A place for a chart: `show(figure)` draws it, again after a change of theme. */
+export function chart(label, { tall = false } = {}) {
+  const element = h("div", { class: tall ? "chart tall" : "chart", role: "img", "aria-label": label });
+  let last = null;
+
+  async function draw() {
+    if (!last) return;
+    const Plotly = await plotly();
+    if (!element.isConnected) return;
+    const { traces, layout } = last(colour);
+    await Plotly.react(element, traces, dressed(layout), { displayModeBar: false, responsive: true, showTips: false });
+  }
+
+  return {
+    element,
+    show(figure, words) {
+      last = figure;
+      if (words) element.setAttribute("aria-label", words);
+      return draw();
+    },
+    redraw: draw,
+    close: () => window.Plotly && element.data && window.Plotly.purge(element),
+  };
+}
+
+function dressed(layout) {
+  const axis = {
+    gridcolor: colour("--grid"),
+    zerolinecolor: colour("--grid"),
+    linecolor: colour("--grid"),
+    tickfont: { size: 11 },
+    fixedrange: false,
+    automargin: true,
+  };
+  const small = window.innerWidth < 640;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: colour("--soft") },
+    margin: { l: 8, r: 12, t: 8, b: 8 },
+    hovermode: small ? "closest" : "x unified",
+    hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--text") } },
+    legend: LEGEND,
+    uirevision: "kept",
+    dragmode: small ? false : "zoom",
+    ...layout,
+    xaxis: { ...axis, ...layout.xaxis },
+    yaxis: { ...axis, ...layout.yaxis },
+  };
+}
+
+const LEGEND = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } };
+
+export const PALETTE = [
+  "#3b82f6", "#f59e0b", "#10b981", "#a855f7", "#ef4444", "#06b6d4",
+  "#84cc16", "#ec4899", "#6366f1", "#14b8a6", "#f97316", "#8b5cf6",
+];
+
+/** Where on the flight a point lies: its round, or its time where only an end is declared. */
+export function flightAxis(config, createdAt) {
+  const byTime = config.ends_at !== null && config.ends_at !== undefined;
+  return {
+    of: (point) => (byTime ? point.at : point.round),
+    start: byTime ? createdAt : 0,
+    end: byTime ? config.ends_at : config.horizon,
+    layout: {
+      title: { text: byTime ? "time" : "round", font: { size: 11 }, standoff: 4 },
+      type: byTime ? "date" : "linear",
+    },
+  };
+}
+
+export function burnFigure(points, resource, axis) {
+  return (colourOf) => {
+    const x = [axis.start, ...points.map(axis.of)];
+    const granted = points.length ? points.at(-1).granted[resource] : 0;
+    return {
+      traces: [
+        {
+          name: "even pace", x: [axis.start, axis.end], y: [0, granted], mode: "lines", hoverinfo: "skip",
+          line: { color: colourOf("--soft"), width: 1.5, dash: "dash" },
+        },
+        {
+          name: "budget", x, y: [points[0]?.granted[resource] ?? 0, ...points.map((point) => point.granted[resource])],
+          mode: "lines", line: { color: colourOf("--bad"), width: 1, shape: "hv", dash: "dot" },
+        },
+        {
+          name: "spent", x, y: [0, ...points.map((point) => point.spent[resource])], mode: "lines",
+          fill: "tozeroy", fillcolor: colourOf("--spent-soft"), line: { color: colourOf("--spent"), width: 2 },
+        },
+      ],
+      layout: { xaxis: { ...axis.layout, range: [axis.start, axis.end] }, yaxis: { rangemode: "tozero" } },
+    };
+  };
+}
+
+export function priceFigure(points, resource, axis, scale) {
+  return (colourOf) => {
+    const priced = points.filter((point) => point.prices[resource] !== undefined);
+    return {
+      traces: [
+        {
+          name: "price", x: priced.map(axis.of), y: priced.map((point) => point.prices[resource] * scale),
+          mode: "lines", line: { color: colourOf("--price"), width: 2 },
+          fill: "tozeroy", fillcolor: colourOf("--price-soft"),
+        },
+      ],
+      layout: {
+        showlegend: false,
+        xaxis: { ...axis.layout, range: [axis.start, axis.end] },
+        yaxis: { rangemode: "tozero", nticks: 4 },
+      },
+    };
+  };
+}
+
+// Shares of a few decisions jump; those of some more can be read.
+const SHARE_POINTS = 40;
+
+function coarser(points) {
+  const size = Math.ceil(points.length / SHARE_POINTS);
+  const found = [];
+  for (let start = 0; start < points.length; start += size) {
+    const part = points.slice(start, start + size);
+    const arms = {};
+    for (const [arm, count] of part.flatMap((point) => Object.entries(point.arms))) {
+      arms[arm] = (arms[arm] ?? 0) + count;
+    }
+    const sum = (name) => part.reduce((total, point) => total + point[name], 0);
+    found.push({ ...part.at(-1), arms, decisions: sum("decisions"), plays: sum("plays") });
+  }
+  return found;
+}
+
+export function shareFigure(points, arms, axis) {
+  const played = coarser(points).filter((point) => point.decisions > 0);
+  const x = played.map(axis.of);
+  return (colourOf) => {
+    const area = (name, y, fill) => ({
+      name, x, y, stackgroup: "shares", mode: "lines", line: { width: 0.5, color: fill }, fillcolor: fill,
+      hovertemplate: "%{y:.0%}",
+    });
+    const named = (point) => arms.reduce((sum, arm) => sum + (point.arms[arm] ?? 0), 0);
+    const traces = arms.map((arm, index) =>
+      area(arm, played.map((point) => (point.arms[arm] ?? 0) / point.decisions), PALETTE[index % PALETTE.length]),
+    );
+    if (played.some((point) => point.plays > named(point))) {
+      const others = played.map((point) => (point.plays - named(point)) / point.decisions);
+      traces.push(area("other arms", others, colourOf("--soft")));
+    }
+    traces.push(area("no arm", played.map((point) => 1 - point.plays / point.decisions), colourOf("--track")));
+    const layout = {
+      xaxis: axis.layout,
+      yaxis: { range: [0, 1], tickformat: ".0%" },
+      legend: { ...LEGEND, traceorder: "normal" },
+    };
+    return { traces, layout };
+  };
+}
+
+export function lossFigure(losses, resources) {
+  const x = losses.map((one) => one.at);
+  return (colourOf) => ({
+    traces: [
+      {
+        name: "always saying the mean reward", x, y: losses.map((one) => one.reward_guess), mode: "lines",
+        line: { color: colourOf("--soft"), dash: "dash", width: 1.5 },
+      },
+      {
+        name: "reward", x, y: losses.map((one) => one.reward_loss), mode: "lines",
+        line: { color: PALETTE[0], width: 2 },
+      },
+      ...resources.map((resource, index) => ({
+        name: resource, x, y: losses.map((one) => one.cost_loss[resource]), mode: "lines",
+        line: { color: PALETTE[(index + 1) % PALETTE.length], width: 1.5 },
+      })),
+    ],
+    layout: { yaxis: { rangemode: "tozero" }, xaxis: { type: "date" } },
+  });
+}

@@ -1,0 +1,54 @@
+// Questions that must be answered before anything is changed. The browser's own <dialog> keeps the focus inside.
+
+import { h } from "./dom.js";
+
+/** Opens a dialog; it is gone once closed. `closed` is called then. */
+export function openDialog(label, { wide = false, closed = () => {} } = {}, ...children) {
+  const dialog = h("dialog", { class: wide ? "wide" : null, "aria-label": label }, ...children);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    closed();
+  });
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Asks before `act`; what goes wrong is said inside, and the dialog stays. `typed` must be typed first. */
+export function confirmed({ title, words, button, danger = false, typed = null, act }) {
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
+  const yes = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: typed !== null }, button);
+  const wanted = { type: "text", autocomplete: "off", id: "typed", spellcheck: "false" };
+  const field = typed === null ? null : h("input", wanted);
+  field?.addEventListener("input", () => {
+    yes.disabled = field.value !== typed;
+  });
+  const form = h(
+    "form",
+    {
+      onsubmit: async (event) => {
+        event.preventDefault();
+        if (yes.disabled) return;
+        yes.disabled = true;
+        wrong.hidden = true;
+        try {
+          await act();
+          dialog.close();
+        } catch (error) {
+          wrong.textContent = error.message;
+          wrong.hidden = false;
+          yes.disabled = false;
+        }
+      },
+    },
+    h("h2", {}, title),
+    words.map((one) => (typeof one === "string" ? h("p", {}, one) : one)),
+    field && h("label", { for: "typed" }, `Type ${typed} to go on`),
+    field,
+    wrong,
+    h("div", { class: "answers" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), yes),
+  );
+  const dialog = openDialog(title, {}, form);
+  return dialog;
+}

@@ -1,0 +1,129 @@
+// One decision: what was asked, what the policy thought of every arm, what became of it.
+
+import { adminPath, ask } from "./api.js";
+import { openDialog } from "./dialogs.js";
+import { h } from "./dom.js";
+import { REASONS, STATUSES, WHY_NOT, amounts, figure, fullMoment, moment, percent, whole } from "./words.js";
+import { badged, table } from "./tables.js";
+
+/** Shows a decision in a dialog; `closed` is called when it is left. */
+export async function explain(campaignId, decisionId, closed) {
+  const body = h("div", {}, h("p", {}, "Loading…"));
+  const dialog = openDialog(
+    `Decision ${decisionId}`,
+    { wide: true, closed },
+    h("div", { class: "dialog-head" },
+      h("h2", {}, "Why this arm?"), h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
+    body,
+  );
+  try {
+    const decided = await ask(adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`));
+    body.replaceChildren(...parts(decided));
+  } catch (error) {
+    body.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message));
+  }
+  return dialog;
+}
+
+function parts(decided) {
+  return [
+    h("p", { class: "verdict" }, ...verdict(decided)),
+    facts({
+      Decision: decided.decision_id,
+      Round: whole(decided.round),
+      At: h("span", { title: fullMoment(decided.decided_at) }, moment(decided.decided_at)),
+      Status: STATUSES[decided.status] ?? decided.status,
+      Hold: amounts(decided.hold),
+      "Learnt before": `${whole(decided.policy_version)} outcomes`,
+    }),
+    h("h3", {}, "The arms"),
+    ...armsOf(decided),
+    h("h3", {}, "The request"),
+    facts(context(decided)),
+    h("h3", {}, "What became of it"),
+    ...outcomes(decided),
+  ];
+}
+
+function verdict(decided) {
+  const reason = REASONS[decided.reason] ?? decided.reason;
+  if (decided.arm === null && decided.reason !== "policy") return [h("b", {}, "No arm"), `: ${reason}.`];
+  return [h("b", {}, decided.arm ?? "No arm"), `, ${reason} with probability ${percent(decided.probability, 1)}.`];
+}
+
+function facts(pairs) {
+  const rows = Object.entries(pairs).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  return h("dl", { class: "facts" }, rows);
+}
+
+function context(decided) {
+  const given = Array.isArray(decided.context) ? { context: decided.context.join(", ") } : decided.context;
+  const pairs = Object.fromEntries(Object.entries(given).map(([name, value]) => [name, String(value)]));
+  if (decided.exclude.length) pairs["left out by the request"] = decided.exclude.join(", ");
+  return pairs;
+}
+
+function armsOf(decided) {
+  const { arms, prices, gamma } = decided.explanation;
+  if (!arms.length) return [h("p", {}, "There were too many arms to keep what was thought of each.")];
+  const priced = (arm) => Object.entries(arm.cost).reduce((sum, [name, cost]) => sum + prices[name] * cost, 0);
+  const best = Math.max(...arms.filter((arm) => arm.eligible).map((arm) => arm.score));
+  const rows = [...arms].sort((a, b) => b.probability - a.probability || b.score - a.score);
+  const null_probability = Math.max(0, 1 - arms.reduce((sum, arm) => sum + arm.probability, 0));
+  // Without a reward and without a cost a score is what the even pace would be worth, which every arm's has in it.
+  const null_score = arms[0].score - arms[0].reward + priced(arms[0]);
+  const shown = [
+    ...rows.map((arm) => ({
+      ...arm, priced: priced(arm), chosen: arm.id === decided.arm, best: arm.score === best && arm.eligible,
+    })),
+    {
+      id: "no arm", reward: 0, cost: {}, priced: 0, score: null_score, probability: null_probability,
+      chosen: decided.arm === null, best: false, why_not: null, eligible: true,
+    },
+  ];
+  const columns = [
+    ["Arm", (arm) => badged(arm.id, arm.chosen && "chosen")],
+    ["Predicted reward", (arm) => figure(arm.reward), "number"],
+    ["Predicted cost", (arm) => amounts(arm.cost)],
+    ["Priced cost", (arm) => figure(arm.priced), "number"],
+    ["Score", (arm) => h("span", { class: arm.best ? "best" : null }, figure(arm.score)), "number"],
+    ["Probability", (arm) => probability(arm.probability), "number"],
+    ["Why not", (arm) => whyNot(arm, best), "why"],
+  ];
+  const quoted = Object.entries(prices).map(([name, price]) => `${figure(price)} per ${name}`).join(", ");
+  return [
+    table("Arms of this decision", columns, shown, (arm) => ({ class: arm.chosen ? "chosen" : null })),
+    h("p", { class: "note" },
+      "Score = predicted reward − priced cost, the same constant added to all. ",
+      `Priced cost = Σ price × predicted cost, with prices of ${quoted || "nothing"}. `,
+      "The best score gets the most probability, the others the less the further they are behind it ",
+      ` (γ = ${figure(gamma)}). Rewards are on the scale from 0 to 1.`),
+  ];
+}
+
+function whyNot(arm, best) {
+  if (arm.why_not) return WHY_NOT[arm.why_not] ?? arm.why_not;
+  if (arm.best || !Number.isFinite(best)) return arm.best ? "has the best score" : "";
+  return arm.score < best ? `${figure(best - arm.score)} behind the best score` : "as good as the best";
+}
+
+function probability(share) {
+  const fill = h("span", { class: "part spent" });
+  fill.style.setProperty("width", `${100 * share}%`);
+  const bar = h("span", { class: "bar thin", "aria-hidden": "true" }, fill);
+  return h("span", { class: "chance" }, bar, percent(share, 1));
+}
+
+function outcomes(decided) {
+  if (decided.arm === null) return [h("p", {}, "Nothing was shown, so there is nothing to wait for.")];
+  if (!decided.outcomes.length) return [h("p", {}, `Nothing yet. The hold expires at ${moment(decided.expires_at)}.`)];
+  const columns = [
+    ["At", (one) => moment(one.at)],
+    ["What", (one) => one.kind],
+    ["Reward", (one) => figure(one.reward), "number"],
+    ["Costs", (one) => (one.costs ? amounts(one.costs) : "–")],
+    ["Learnt", (one) => (one.learned ? "yes" : "no")],
+    ["Warnings", (one) => one.warnings.join(", ").replaceAll("_", " ") || "–"],
+  ];
+  return [table("Outcomes of this decision", columns, decided.outcomes)];
+}

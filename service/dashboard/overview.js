@@ -1,0 +1,160 @@
+// Every campaign, what needs somebody first.
+
+import { all, now } from "./api.js";
+import { LEVELS, WARNING, attentionOf, byUrgency } from "./attention.js";
+import { resourceBar } from "./bars.js";
+import { h, setChildren, setText } from "./dom.js";
+import { percent, whole } from "./words.js";
+
+const SECONDS = 2;
+// Rows that are built at once; a thousand would take longer than anybody waits.
+const ROWS_AT_ONCE = 40;
+const BARS_MAX = 4;
+
+const FILTERS = [
+  ["all", "All", (item) => item.status !== "archived"],
+  ["attention", "Need attention", (item) => item.attention.level >= WARNING],
+  ["active", "Active", (item) => item.status === "active"],
+  ["paused", "Paused", (item) => item.status === "paused"],
+  ["archived", "Archived", (item) => item.status === "archived"],
+];
+
+const KEY = [["part spent", "spent"], ["part held", "held"], ["free", "free"], ["plan", "where the plan is"]];
+const NONE_YET = "There is no campaign yet. POST /campaigns makes one.";
+
+// What was typed and chosen survives a look at a campaign.
+const wanted = { text: "", filter: "all" };
+
+export function overview({ watch, title }) {
+  const rows = new Map();
+  let items = [];
+  let shown = ROWS_AT_ONCE;
+
+  const search = h("input", {
+    type: "search",
+    id: "search",
+    placeholder: "Search campaigns   /",
+    "aria-label": "Search campaigns and resources",
+    autocomplete: "off",
+    value: wanted.text,
+    oninput: () => {
+      wanted.text = search.value;
+      shown = ROWS_AT_ONCE;
+      draw();
+    },
+  });
+  const chips = new Map(
+    FILTERS.map(([key]) => [key, h("button", { type: "button", class: "chip", onclick: () => choose(key) })]),
+  );
+  const list = h("ul", { class: "campaigns", "aria-label": "Campaigns" });
+  const none = h("p", { class: "empty" }, "Loading…");
+  const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => grow() });
+  const heading = h("h1", { tabindex: "-1" }, "Campaigns");
+  const element = h(
+    "div",
+    { class: "overview" },
+    h("div", { class: "tools" }, heading, search,
+      h("div", { class: "chips", role: "group", "aria-label": "Show" }, [...chips.values()])),
+    h("div", { class: "key", "aria-hidden": "true" },
+      KEY.map(([kind, words]) => h("span", {}, h("i", { class: kind }), words))),
+    list,
+    none,
+    more,
+  );
+  const watcher = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && grow(), {
+    rootMargin: "600px",
+  });
+  watcher.observe(more);
+
+  function choose(key) {
+    wanted.filter = key;
+    shown = ROWS_AT_ONCE;
+    draw();
+  }
+
+  function grow() {
+    shown += ROWS_AT_ONCE;
+    draw();
+  }
+
+  function draw() {
+    const text = wanted.text.trim().toLowerCase();
+    for (const [key, words, test] of FILTERS) {
+      setText(chips.get(key), `${words} ${whole(items.filter(test).length)}`);
+      chips.get(key).setAttribute("aria-pressed", String(key === wanted.filter));
+    }
+    const test = FILTERS.find(([key]) => key === wanted.filter)[2];
+    const found = items.filter((item) => test(item) && (!text || item.text.includes(text)));
+    const visible = found.slice(0, shown);
+    setChildren(list, visible.map(rowOf));
+    none.hidden = found.length > 0;
+    if (!found.length) setText(none, items.length ? "No campaign is like that." : NONE_YET);
+    more.hidden = found.length <= shown;
+    setText(more, `Show more of ${whole(found.length)}`);
+    title(headline());
+  }
+
+  function headline() {
+    const urgent = items.filter((item) => item.attention.level >= WARNING).length;
+    return urgent ? `${urgent} need attention` : "Campaigns";
+  }
+
+  function rowOf(item) {
+    let row = rows.get(item.campaign_id);
+    if (!row) {
+      row = campaignRow(item.campaign_id);
+      rows.set(item.campaign_id, row);
+    }
+    row.update(item);
+    return row.element;
+  }
+
+  async function load() {
+    const started = performance.now();
+    const found = await all("admin/budgets");
+    const asked = performance.now() - started;
+    const at = now();
+    for (const item of found) {
+      item.attention = attentionOf(item, at);
+      item.text = [item.campaign_id, ...item.resources.map((one) => one.id)].join(" ").toLowerCase();
+    }
+    items = found.sort(byUrgency);
+    draw();
+    return asked;
+  }
+
+  watch(load, SECONDS);
+  return { element, heading, focusSearch: () => search.focus(), close: () => watcher.disconnect() };
+}
+
+function campaignRow(id) {
+  const link = h("a", { class: "name", href: `#/campaigns/${encodeURIComponent(id)}` }, id);
+  const status = h("span", { class: "status" });
+  const flight = h("span", { class: "flight" });
+  const reason = h("p", { class: "reason" });
+  const bars = h("div", { class: "bars" });
+  const others = h("span", { class: "others" });
+  const made = [];
+  const element = h(
+    "li",
+    { class: "campaign", dataset: { campaign: id } },
+    h("div", { class: "who" }, h("div", { class: "line" }, link, status), flight, reason),
+    bars,
+  );
+
+  function update(item) {
+    element.dataset.level = LEVELS[item.attention.level];
+    status.dataset.status = item.status;
+    setText(status, item.status);
+    setText(flight, `${percent(item.flight)} of the flight, round ${whole(item.round)}`);
+    setText(reason, item.attention.reasons[0]?.words ?? "");
+    reason.hidden = !item.attention.reasons.length;
+    const accounts = item.resources.slice(0, BARS_MAX);
+    while (made.length < accounts.length) made.push(resourceBar());
+    accounts.forEach((account, index) => made[index].update(account, item.flight));
+    setText(others, `and ${item.resources.length - BARS_MAX} more`);
+    const drawn = made.slice(0, accounts.length).map((bar) => bar.element);
+    setChildren(bars, item.resources.length > BARS_MAX ? [...drawn, others] : drawn);
+  }
+  return { element, update };
+}

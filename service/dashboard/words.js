@@ -1,0 +1,114 @@
+// Numbers, moments and states as people say them.
+
+const formats = new Map();
+
+function format(decimals) {
+  if (!formats.has(decimals)) formats.set(decimals, new Intl.NumberFormat("en", { maximumFractionDigits: decimals }));
+  return formats.get(decimals);
+}
+
+/** An amount with as many digits as anybody reads. */
+export function amount(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  return format(size >= 1000 ? 0 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size)))).format(value);
+}
+
+/** A number on the scale of rewards and scores. */
+export function figure(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0";
+  if (Math.abs(value) < 1e-6) return value.toExponential(1);
+  const rounded = Number(value.toPrecision(digits));
+  return Math.abs(rounded) >= 1000 ? format(0).format(rounded) : format(8).format(rounded);
+}
+
+export const whole = (value) => format(0).format(value);
+export const percent = (share, decimals = 0) => `${format(decimals).format(100 * share)}\u00a0%`;
+
+/** Amounts by resource: "0.031 usd, 1 impressions". */
+export function amounts(byResource) {
+  const parts = Object.entries(byResource ?? {}).map(([name, value]) => `${amount(value)} ${name}`);
+  return parts.length ? parts.join(", ") : "–";
+}
+
+/** Signed amounts, without those that are nothing. */
+export function movement(byResource) {
+  const parts = Object.entries(byResource ?? {}).filter(([, value]) => value !== 0);
+  const signed = ([name, value]) => `${value > 0 ? "+" : "−"}${amount(Math.abs(value))} ${name}`;
+  return parts.map(signed).join(", ") || "–";
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+
+/** A moment in the reader's own time: the hour, and the day unless it is today. */
+export function moment(text) {
+  if (!text) return "–";
+  const at = new Date(text);
+  return at.toDateString() === new Date().toDateString() ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+}
+
+export const fullMoment = (text) => (text ? `${full.format(new Date(text))} (${text})` : "");
+export const clockTime = (at) => clock.format(at);
+
+/** How long: "4.2 s", "3 min", "2 h 10 min", "5 days". */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${format(0).format(1000 * seconds)} ms`;
+  if (seconds < 120) return `${format(seconds < 10 ? 1 : 0).format(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 120) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return minutes % 60 && hours < 10 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return `${Math.round(hours / 24)} days`;
+}
+
+export const REASONS = {
+  policy: "chosen by the policy",
+  all_excluded: "the request left no arm to choose from",
+  budget_exhausted: "no arm could be paid from what was free",
+  holdout: "held out of the policy, to compare with",
+  shadow: "answered what the request said, to compare with",
+  paused: "the campaign was paused",
+  archived: "the campaign was archived",
+  ended: "the flight was over",
+};
+
+// The same where no arm was given, as short as a cell of a table.
+export const NO_ARM = {
+  policy: "the policy's choice",
+  all_excluded: "all excluded",
+  budget_exhausted: "out of budget",
+};
+
+export const WHY_NOT = {
+  retired: "retired",
+  excluded: "excluded by the request",
+  not_affordable: "its hold was more than was free",
+  stage_one: "stage one only looks",
+};
+
+export const STATUSES = {
+  null: "no arm",
+  held: "waits for feedback",
+  rewarded: "waits for costs",
+  charged: "waits for reward",
+  settled: "settled",
+  voided: "void",
+  expired: "expired",
+  late: "costs came late",
+};
+
+export const MOVEMENTS = {
+  hold: "hold",
+  reported: "reported",
+  void: "void",
+  expired: "expired",
+  late: "late costs",
+  budget: "budget",
+  adjust: "correction",
+  opening: "pruned before",
+};

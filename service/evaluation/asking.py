@@ -1,0 +1,44 @@
+"""Whether an evaluation can be asked of a campaign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from service.engine.campaign import Campaign
+from service.problems import Conflict, Invalid
+from service.schemas.base import Misfit
+from service.schemas.campaign import check_config
+from service.store.reads.shared import seen
+
+ONE_STAGE = ("auto", "off", False)
+
+
+def check_asked(connection: Connection, campaign_id: str, asked: dict[str, Any]) -> None:
+    """Raise a Problem for arms, resources and policies that the campaign cannot have."""
+    campaign = seen(connection, campaign_id).campaign
+    if not campaign.arms:
+        raise Conflict("the campaign has no arms of its own, so there is no log of them", kind="nothing-to-evaluate")
+    errors = [
+        {"field": f"budgets.{name}", "message": "is not a resource of the campaign"}
+        for name in asked["budgets"]
+        if name not in campaign.resources
+    ]
+    for index, candidate in enumerate(asked["candidates"]):
+        errors += _wrong(campaign, candidate, f"candidates.{index}")
+    if errors:
+        raise Invalid("the evaluation cannot be made", kind="invalid-evaluation", errors=errors)
+
+
+def _wrong(campaign: Campaign, candidate: dict[str, Any], place: str) -> list[dict[str, str]]:
+    if candidate["type"] == "fixed" and candidate["arm"] not in campaign.arm_index:
+        return [{"field": f"{place}.arm", "message": "is not an arm of the campaign"}]
+    if candidate["type"] == "policy":
+        if candidate["policy"]["two_stage"] not in ONE_STAGE:
+            return [{"field": f"{place}.policy.two_stage", "message": "must be off: a log has no stage of its own"}]
+        try:
+            check_config({**campaign.config, "policy": {**candidate["policy"], "two_stage": "off"}})
+        except Misfit as misfit:
+            return [{"field": f"{place}.{misfit.field}", "message": misfit.message}]
+    return []

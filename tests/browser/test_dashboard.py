@@ -1,0 +1,415 @@
+"""The dashboard as people use it: a real server, a real browser, nothing in between."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.problems import Unavailable
+from tests.browser import scenes
+from tests.service.http_calls import calls
+from tests.service.http_client import ADMIN_KEY
+from tests.service.server_process import running_server
+
+FIRST_VIEW_MS_MAX = 1_000
+PHONE = 360
+
+
+@pytest.fixture(scope="module")
+def server(browser):
+    """A server with one campaign of each kind; who changes one makes it."""
+    with running_server() as running, calls(running) as client:
+        scenes.make_all(client, 400)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with calls(server) as opened:
+        yield opened
+
+
+def key_of(client, role, **limits):
+    made = client.post("/admin/keys", json={"name": f"a {role}", "role": role, **limits})
+    assert made.status_code == 201, made.text
+    return made.json()
+
+
+def signed_in(open_page, server, key=ADMIN_KEY, place="#/", **options):
+    """A tab at a place of the dashboard; it may have been at another before."""
+    page = open_page(**options)
+    page.keyboard.press("Escape")  # whatever dialog is open
+    here = page.url.startswith(f"{server.url}/dashboard")
+    if here and page.evaluate("sessionStorage.getItem('cbwk.key')") not in (key, None):
+        page.get_by_role("button", name="Sign out").click()
+    page.goto(f"{server.url}/dashboard{place}")
+    if page.evaluate("sessionStorage.length") == 0:
+        page.get_by_label("API key").fill(key)
+        page.keyboard.press("Enter")
+    page.locator("h1", has_text=place.rpartition("/")[2] or "Campaigns").wait_for()
+    if place == "#/":  # what was searched for in the test before is still there, as it should be
+        page.get_by_label("Search campaigns").fill("")
+        page.get_by_role("button", name="All ").click()
+    return page
+
+
+def until(page, expression):
+    """The first true value of an expression; Playwright's own way would need `eval`, which the page forbids."""
+    deadline = time.monotonic() + 15
+    while not (found := page.evaluate(expression)):
+        assert time.monotonic() < deadline, f"never: {expression}"
+        page.wait_for_timeout(50)
+    return found
+
+
+def made(client, name, played=0, **terms):
+    scenes.create(client, scenes.campaign(name, **({"requests": 1000, "usd": 30} | terms)))
+    if played:
+        scenes.play(client, name, played)
+    return f"#/campaigns/{name}"
+
+
+def status_of(client, name):
+    return client.get(f"/campaigns/{name}").json()["status"]
+
+
+def test_signing_in_needs_a_key_that_may_look_and_lasts_for_the_tab(open_page, server, client):
+    page = open_page(color_scheme="light")  # a profile that keeps nothing of other tests
+    page.forgiven = ["401", "403"]
+    page.goto(f"{server.url}/dashboard")
+    for key, words in (("cbwk_wrong", "not valid"), (key_of(client, "decider")["key"], "reader or admin")):
+        page.get_by_label("API key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("alert").filter(has_text=words).wait_for()
+    page.get_by_label("API key").fill(ADMIN_KEY)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".campaign")
+    assert page.evaluate("Object.values(sessionStorage)") == [ADMIN_KEY]
+    assert page.evaluate("[document.cookie, ...Object.values(localStorage)]") == [""]
+    page.reload()
+    page.wait_for_selector(".campaign")
+    other = page.context.new_page()
+    other.goto(f"{server.url}/dashboard")
+    other.get_by_label("API key").wait_for()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("API key").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_campaigns_are_listed_by_what_needs_attention_and_found_by_their_names(open_page, server):
+    page = signed_in(open_page, server)
+    page.wait_for_selector(".campaign")
+    names = page.locator(".campaign .name").all_inner_texts()
+    assert names[0] == "lakeside-autumn"
+    assert "Out of usd" in page.locator(".campaign .reason").first.inner_text()
+    assert names.index("mountain-huts") < names.index("summer-sale")
+    assert "last-year" not in names
+    page.keyboard.press("/")
+    page.keyboard.type("night")
+    assert page.locator(".campaign .name").all_inner_texts() == ["night-trains"]
+    page.get_by_label("Search campaigns").fill("")
+    page.get_by_role("button", name="Archived").click()
+    assert page.locator(".campaign .name").all_inner_texts() == ["last-year"]
+
+
+ACCOUNT = {"id": "usd", "granted": 100, "held": 0, "spent": 50, "overrun": 0, "free": 50, "pace": 1.0}
+BUDGET = {"campaign_id": "c", "status": "active", "round": 500, "flight": 0.5, "exhausted": False}
+URGENCY = [
+    (3, {"exhausted": True}, {"free": 0.01, "spent": 99.99}, "Out of usd"),
+    (3, {}, {"overrun": 2}, "over its budget"),
+    (3, {}, {"pace": 1.9, "spent": 95}, "runs at 1.90×"),
+    (2, {"flight": 0.1}, {"pace": 2.0, "spent": 20}, "lasts to 50 %"),
+    (2, {}, {"held": 40, "spent": 10}, "on hold"),
+    (1, {}, {"pace": 0.4, "spent": 20}, "60 % of usd stays unspent"),
+    (1, {"status": "paused"}, {}, "Paused"),
+    (1, {"last_event_at": "2026-11-16T08:00:00Z"}, {}, "Nothing heard for 2 h"),
+    (1, {"flight": 1.0}, {"pace": 1.5}, "flight is over"),
+    (0, {"status": "archived"}, {"overrun": 2}, None),
+    (0, {}, {}, None),
+]
+
+
+def test_what_is_urgent_is_said_in_words(open_page, server):
+    page = signed_in(open_page, server)
+    judge = """async ([item, now]) => {
+        const main = document.querySelector('script[type=module]').src;
+        const rules = await import(new URL('./attention.js', main));
+        return rules.attentionOf(item, Date.parse(now));
+    }"""
+    for level, campaign, account, words in URGENCY:
+        item = {"last_event_at": "2026-11-16T10:00:00Z", **BUDGET, **campaign, "resources": [ACCOUNT | account]}
+        found = page.evaluate(judge, [item, "2026-11-16T10:00:00Z"])
+        assert found["level"] == level, (item, found)
+        said = [one["words"].replace("\u00a0", " ") for one in found["reasons"]]
+        assert (words is None and not said) or words in said[0]
+
+
+def test_a_reader_sees_everything_and_no_button_that_changes_anything(open_page, server, client):
+    page = signed_in(open_page, server, key_of(client, "reader")["key"], "#/campaigns/summer-sale")
+    page.wait_for_selector(".card .main-svg")
+    page.wait_for_selector(".explain")
+    shown = page.get_by_role("button").all_inner_texts()
+    words = " ".join(shown)
+    assert not any(word in words for word in ("Pause", "Resume", "Archive", "Change", "Correct")), shown
+    page.get_by_role("button", name="Check the books").click()
+    page.get_by_role("heading", name="The books are in order").wait_for()
+
+
+def test_pausing_resuming_and_archiving_ask_first(open_page, server, client):
+    page = signed_in(open_page, server, place=made(client, "to-be-paused"))
+    page.get_by_role("button", name="Pause…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert status_of(client, "to-be-paused") == "active"
+    page.get_by_role("button", name="Pause…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume…").wait_for()
+    assert status_of(client, "to-be-paused") == "paused"
+    assert page.locator(".campaign-head .status").inner_text().lower() == "paused"
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause…").wait_for()
+    page.get_by_role("button", name="Archive…").click()
+    sure = page.get_by_role("dialog").get_by_role("button", name="Archive for good")
+    assert sure.is_disabled()
+    page.get_by_label("Type to-be-paused to go on").fill("to-be-paused")
+    sure.click()
+    page.get_by_role("status").filter(has_text="archived").wait_for()
+    assert status_of(client, "to-be-paused") == "archived"
+
+
+def test_a_budget_is_changed_after_a_look_at_what_changes(open_page, server, client):
+    page = signed_in(open_page, server, place=made(client, "richer", 100))
+    page.get_by_role("button", name="Change budgets…").click()
+    page.get_by_role("spinbutton", name="usd").fill("45.5")
+    page.get_by_role("button", name="Look over…").click()
+    assert "usd: 30 → 45.5 (+15.5)" in page.get_by_role("dialog").inner_text()
+    page.get_by_role("button", name="Change budgets", exact=True).click()
+    page.get_by_role("status").filter(has_text="changed").wait_for()
+    granted = {one["id"]: one["granted"] for one in client.get("/campaigns/richer").json()["accounts"]}
+    assert granted == {"usd": 45.5, "impressions": 1000}
+    # Somebody else was faster: nothing is overwritten unseen.
+    page.forgiven = ["409"]
+    page.get_by_role("button", name="Change budgets…").click()
+    page.get_by_role("spinbutton", name="usd").fill("50")
+    page.get_by_role("button", name="Look over…").click()
+    assert client.patch("/campaigns/richer", json={"horizon": 2000}).status_code == 200
+    page.get_by_role("button", name="Change budgets", exact=True).click()
+    page.get_by_role("dialog").get_by_role("alert").filter(has_text="version").wait_for()
+    assert client.get("/campaigns/richer").json()["accounts"][0]["granted"] == 45.5
+
+
+def test_a_correction_is_in_the_ledger(open_page, server, client):
+    page = signed_in(open_page, server, place=made(client, "refunded", 100))
+    page.get_by_role("button", name="Correct what was spent…").click()
+    page.get_by_label("By how much").fill("-0.25")
+    page.get_by_label("Why, for the audit").fill("clicks refunded")
+    page.get_by_role("button", name="Look over…").click()
+    page.get_by_role("button", name="Correct", exact=True).click()
+    row = page.get_by_role("table", name="Ledger").get_by_role("row").filter(has_text="clicks refunded")
+    row.wait_for()
+    assert "−0.25 usd" in row.inner_text()
+
+
+def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
+    name = "explained"
+    place = made(client, name, 100)
+    request = {"campaign_id": name, "decision_id": "why", "context": {"device": "tv"}, "exclude": ["lake"]}
+    assert client.post("/decide", json=request).status_code == 200
+    page = signed_in(open_page, server, place=place)
+    page.get_by_role("link", name="Explain decision why").click()
+    dialog = page.get_by_role("dialog")
+    table = dialog.get_by_role("table", name="Arms of this decision")
+    table.wait_for()
+    told = client.get(f"/admin/campaigns/{name}/decisions/why").json()
+    arms = {arm["id"]: arm for arm in told["explanation"]["arms"]}
+    rows = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    by_arm = {arm.split()[0]: cells for arm, *cells in rows}
+    assert set(arms) < set(by_arm)  # and the null arm
+    assert by_arm["lake"][-1] == "excluded by the request"
+    assert table.locator("tr.chosen td").first.inner_text().split()[-1] == "chosen"
+    for arm in ("city", "peak"):
+        reward, _, priced, score, probability, _ = by_arm[arm]
+        prices, costs = told["explanation"]["prices"], arms[arm]["cost"]
+        assert float(reward) == pytest.approx(arms[arm]["reward"], rel=0.01)
+        assert float(priced) == pytest.approx(sum(prices[one] * costs[one] for one in costs), rel=0.01, abs=1e-6)
+        assert float(score) == pytest.approx(arms[arm]["score"], rel=0.01)
+        assert float(probability.split()[0]) == pytest.approx(100 * arms[arm]["probability"], abs=0.06)
+    assert "tv" in dialog.inner_text()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert page.url.endswith(f"#/campaigns/{name}")
+
+
+def test_nothing_is_wider_than_a_phone(open_page, server):
+    phone = {"viewport": {"width": PHONE, "height": 740}, "has_touch": True, "color_scheme": "dark"}
+    page = signed_in(open_page, server, **phone)
+    page.wait_for_selector(".campaign")
+    width = "document.documentElement.scrollWidth"
+    assert page.evaluate(width) == PHONE
+    page.get_by_role("link", name="summer-sale").tap()
+    page.wait_for_selector(".card .main-svg")
+    page.wait_for_selector(".explain")
+    assert page.evaluate(width) == PHONE
+    page.locator(".explain").first.tap()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("table", name="Arms of this decision").wait_for()
+    assert dialog.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+
+
+def brightness(page):
+    shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(float(part) for part in shade.strip("rgb()").split(",")[:3]) / 3
+
+
+def test_the_theme_is_the_systems_until_somebody_chooses(open_page, server):
+    for theme, test in (("light", lambda shade: shade > 200), ("dark", lambda shade: shade < 60)):
+        page = open_page(color_scheme=theme)
+        page.goto(f"{server.url}/dashboard")
+        assert test(brightness(page))
+    page.get_by_role("button", name="Theme: system").click()
+    assert brightness(page) > 200
+    page.reload()
+    assert brightness(page) > 200
+    page.get_by_role("button", name="Theme: light").click()
+    assert brightness(page) < 60
+
+
+def test_a_campaign_is_reached_and_left_with_the_keyboard_and_everything_has_a_name(open_page, server):
+    page = signed_in(open_page, server)
+    page.wait_for_selector(".campaign")
+    page.keyboard.press("/")
+    page.keyboard.type("summer")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className") == "name":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card .main-svg")
+    page.wait_for_selector(".explain")
+    assert page.evaluate("document.activeElement.textContent") == "summer-sale"
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, a, input, select, img, table, [role=img], section')]
+            .filter((it) => !it.closest('.main-svg') && it.checkVisibility())
+            .filter((it) => !(it.getAttribute('aria-label') || it.getAttribute('aria-labelledby') || it.alt === ''
+                || it.innerText?.trim() || document.querySelector(`label[for="${it.id}"]`)))
+            .map((it) => it.outerHTML.slice(0, 100))"""
+    )
+    assert nameless == []
+    assert page.evaluate("new Set([...document.querySelectorAll('[id]')].map((it) => it.id)).size") == page.evaluate(
+        "document.querySelectorAll('[id]').length"
+    )
+
+
+def test_a_key_that_is_revoked_leads_back_to_the_door(open_page, server, client):
+    key = key_of(client, "reader")
+    page = signed_in(open_page, server, key["key"])
+    page.forgiven = ["401"]
+    page.wait_for_selector(".campaign")
+    assert client.delete(f"/admin/keys/{key['id']}").status_code == 200
+    page.get_by_role("alert").filter(has_text="not valid, or not any more").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+    assert page.locator(".campaign").count() == 0
+
+
+def test_what_fails_is_said_in_words_and_what_was_shown_stays(open_page, server):
+    page = signed_in(open_page, server, color_scheme="light")  # a profile that can be cut off alone
+    page.forgiven = ["ERR_INTERNET_DISCONNECTED", "503"]
+    page.wait_for_selector(".campaign")
+    shown = page.locator(".campaign").count()
+    alert = page.locator("#trouble")
+    page.context.set_offline(True)
+    alert.filter(has_text="No connection to the service. Trying again in").wait_for()
+    assert page.locator(".campaign").count() == shown
+    page.context.set_offline(False)
+    alert.wait_for(state="hidden")
+    away = Unavailable("the database did not answer; try again", kind="database-away").document()
+    page.route(
+        "**/admin/budgets*",
+        lambda route: route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(away)),
+    )
+    alert.filter(has_text="its database does not answer").wait_for()
+    page.unroute("**/admin/budgets*")
+    alert.wait_for(state="hidden")
+    page.forgiven.append("404")
+    page.goto(f"{server.url}/dashboard#/campaigns/nowhere")
+    alert.filter(has_text="There is no such campaign").wait_for()
+
+
+def spent_width(page, name, resource="usd"):
+    return page.locator(f"[data-campaign='{name}'] [data-resource='{resource}'] .spent").evaluate(
+        "(it) => it.offsetWidth"
+    )
+
+
+def test_bars_move_while_an_ad_server_spends(open_page, server, client):
+    place = made(client, "watched", 10, requests=400, usd=8)
+    page = signed_in(open_page, server)
+    page.wait_for_selector("[data-campaign='watched']")
+    other = signed_in(open_page, server, place=place, viewport={"width": 1000, "height": 700})
+    other.wait_for_selector(".card .main-svg")
+    widths, end = [spent_width(page, "watched")], "document.querySelector('.chart').data[2].y.at(-1)"
+    drawn = other.evaluate(end)
+    spending = threading.Thread(target=spend, args=(server, "watched", 5.0))
+    spending.start()
+    deadline = time.monotonic() + 30
+    while len(widths) < 3 and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+        width = spent_width(page, "watched")
+        if width != widths[-1]:
+            widths.append(width)
+    spending.join()
+    assert len(widths) >= 3
+    assert widths == sorted(widths)
+    until(other, f"{end} > {drawn}")
+    spent = client.get("/campaigns/watched").json()["accounts"][0]["spent"]
+    shown = other.locator(".card[data-resource='usd'] [data-part='spent'] dd")
+    shown.filter(has_text=f"{spent:.2f}".rstrip("0").rstrip(".")).wait_for()
+
+
+def spend(server, name, seconds):
+    """A simulated ad server on a connection of its own."""
+    with calls(server) as own:
+        started, round_number = time.monotonic(), 0
+        while time.monotonic() - started < seconds:
+            scenes.play(own, name, 10, seed=round_number, batch=10)
+            round_number += 1
+            time.sleep(0.25)
+
+
+def test_the_page_of_the_interface_needs_nothing_but_the_server(open_page, server):
+    page = open_page(viewport={"width": 1280, "height": 900})
+    here = f"127.0.0.1:{server.port}"
+    page.context.route(
+        "**/*", lambda route: route.continue_() if urlsplit(route.request.url).netloc == here else route.abort()
+    )
+    page.goto(f"{server.url}/docs")
+    page.locator("#operations-decide-decide").click()
+    page.get_by_text("Example Value").first.wait_for()
+
+
+def test_a_thousand_campaigns_are_there_within_a_second(open_page, server):
+    scenes.multiply(f"sqlite:///{server.folder}/data/cbwk.db", "city-breaks", 1000)
+    page = signed_in(open_page, server)
+    page.wait_for_selector(".campaign")
+    page.add_init_script(
+        """new MutationObserver((_, watcher) => {
+            if (!document.querySelector('.campaign')) return;
+            watcher.disconnect();
+            requestAnimationFrame(() => setTimeout(() => { window.firstView = performance.now(); }));
+        }).observe(document, { childList: true, subtree: true });"""
+    )
+    took = []
+    while len(took) < 3 or (min(took) >= FIRST_VIEW_MS_MAX and len(took) < 10):  # a busy machine is no failure
+        page.reload()
+        took.append(until(page, "window.firstView"))
+    print(f"first view of 1,000 campaigns: {[round(one) for one in took]} ms")
+    assert min(took) < FIRST_VIEW_MS_MAX
+    page.get_by_label("Search campaigns").fill("city-breaks-")
+    assert "more of 1,000" in page.get_by_role("button", name="Show more").inner_text()
+    page.get_by_label("Search campaigns").fill("city-breaks-0999")
+    page.wait_for_selector("[data-campaign='city-breaks-0999']")
+    assert page.locator(".campaign").count() == 1

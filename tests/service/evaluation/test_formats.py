@@ -1,0 +1,133 @@
+"""Exports that other programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from service.store.reads import export
+from service.store.reads.formats import npz, parquet
+from tests.service.evaluation.logs import campaign, play
+from tests.service.http_client import served
+
+
+@pytest.fixture
+def client(database):
+    with served(database) as client:
+        yield client
+
+
+def make(client, **changes):
+    answer = client("POST", "/campaigns", json=campaign(**changes))
+    assert answer.status_code == 201, answer.text
+
+
+def fetched(client, form):
+    answer = client("GET", f"/admin/campaigns/c/export?format={form}")
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def decisions(client):
+    return [json.loads(line) for line in fetched(client, "jsonl").text.splitlines()]
+
+
+def in_small_pages(monkeypatch):
+    """Several pages, row groups and pieces of columns, as a long log would have."""
+    monkeypatch.setattr(export, "EXPORT_ROWS_MAX", 7)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 20)
+    monkeypatch.setattr(npz, "COLUMN_BYTES_MAX", 100)
+    monkeypatch.setattr(npz, "PIECE_BYTES", 64)
+
+
+def test_parquet_has_every_decision_with_typed_columns(client, monkeypatch):
+    pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
+    make(client)
+    play(client, 50)
+    in_small_pages(monkeypatch)
+    answer = fetched(client, "parquet")
+    assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+    file = pyarrow_parquet.ParquetFile(io.BytesIO(answer.content))
+    assert file.num_row_groups == 3
+    found, told = file.read().to_pylist(), decisions(client)
+    assert len(found) == len(told) == 50
+    for row, one in zip(found, told, strict=True):
+        for name in ("decision_id", "arm", "probability", "round", "reward", "learned", "decided_at"):
+            assert row[name] == one[name]
+        assert json.loads(row["context"]) == one["context"]
+        assert row["cost.usd"] == (None if one["costs"] is None else one["costs"]["usd"])
+        assert row["hold.usd"] == one["hold"]["usd"]
+
+
+def test_without_pyarrow_parquet_is_a_problem_that_says_what_to_install(client, monkeypatch):
+    make(client)
+    missing = {name: None for name in sys.modules if name.partition(".")[0] == "pyarrow"}
+    for name in {*missing, "pyarrow", "pyarrow.parquet"}:
+        monkeypatch.setitem(sys.modules, name, None)
+    answer = client("GET", "/admin/campaigns/c/export?format=parquet")
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "urn:cbwk:problem:format-not-installed"
+    assert "cbwk[parquet]" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("model", ["per_arm", "shared"])
+def test_the_arrays_for_obp_are_the_rounds_that_were_learnt_from(client, monkeypatch, model):
+    shared = {"model": "shared", "arm_features": {"dimension": 1}}
+    arms = [{"id": "a", "features": [0.25]}, {"id": "b", "features": [0.75]}]
+    make(client, **(shared | {"arms": arms} if model == "shared" else {}))
+    play(client, 50)
+    in_small_pages(monkeypatch)
+    answer = fetched(client, "obp")
+    assert answer.headers["content-disposition"] == 'attachment; filename="c.npz"'
+    told = [one for one in decisions(client) if one["learned"]]
+    assert 0 < len(told) < 50
+    with np.load(io.BytesIO(answer.content), allow_pickle=False) as found:
+        assert found["n_rounds"] == len(told)
+        assert found["n_actions"] == 2
+        assert found["context"].tolist() == [one["context"] for one in told]
+        assert [found["arms"][action] for action in found["action"]] == [one["arm"] for one in told]
+        assert found["reward"].tolist() == [one["reward"] for one in told]
+        assert found["pscore"].tolist() == [one["probability"] for one in told]
+        assert found["costs"][:, 0].tolist() == [one["costs"]["usd"] for one in told]
+        assert found["position"].tolist() == [0] * len(told)
+        assert ("action_context" in found) == (model == "shared")
+        if model == "shared":
+            assert found["action_context"].tolist() == [[0.25], [0.75]]
+
+
+def test_dsjson_has_a_line_for_each_round_that_was_learnt_from(client):
+    make(client, arms=[{"id": "a"}, {"id": "b"}, {"id": "c"}])
+    play(client, 50, exclude=["b"])
+    lines = [json.loads(line) for line in fetched(client, "dsjson").text.splitlines()]
+    told = [one for one in decisions(client) if one["learned"]]
+    assert len(lines) == len(told) > 0
+    for line, one in zip(lines, told, strict=True):
+        assert line["EventId"] == one["decision_id"]
+        assert line["_label_cost"] == -one["reward"]
+        assert line["_label_probability"] == line["p"][0] == one["probability"]
+        assert [arm["Arm"]["id"] for arm in line["c"]["_multi"]] == ["a", "c"], "what was excluded was not shown"
+        assert line["c"]["_multi"][line["_labelIndex"]]["Arm"]["id"] == one["arm"]
+        assert line["_label_Action"] == line["a"][0] == line["_labelIndex"] + 1
+        assert sorted(line["a"]) == [1, 2]
+        assert sum(line["p"]) == pytest.approx(1, abs=1e-6)
+        assert line["c"]["Context"] == {"x": one["context"]}
+        assert line["costs"] == one["costs"]
+
+
+def test_an_export_takes_no_more_memory_than_a_page(client, database, monkeypatch):
+    """What a form keeps between pages does not grow with the number of decisions."""
+    make(client)
+    play(client, 50)
+    monkeypatch.setattr(npz, "COLUMN_BYTES_MAX", 64)
+    with database.read() as connection:
+        begun = export.export_start(connection, "c", "obp")
+        begun.form._learnt = 50 * sum(one["learned"] for one in decisions(client))
+        for _ in range(50):
+            assert len(export.export_page(connection, begun, 0)[0]) < 10_000
+        rolled = [column._file._rolled for column in begun.form._columns.values()]
+    assert all(rolled), "the columns wait on the disk"
+    assert sum(len(piece) for piece in begun.end()) > 10_000

@@ -1,0 +1,117 @@
+"""From the tables to the arrays of the library."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cbwk_core.evaluation import Uniform, evaluate
+from service.evaluation.logged import NothingLogged, read_log
+from tests.service.evaluation.logs import campaign, play
+from tests.service.http_client import served
+
+
+def read(database, name="c", rounds_max=10_000):
+    return read_log(database, name, rounds_max=rounds_max, advanced=lambda done, todo: None)
+
+
+def exported(client, name="c"):
+    """Decisions as the export has them."""
+    lines = client("GET", f"/admin/campaigns/{name}/export").text.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def client(database):
+    with served(database) as client:
+        yield client
+
+
+def make(client, **changes):
+    answer = client("POST", "/campaigns", json=campaign(**changes))
+    assert answer.status_code == 201, answer.text
+
+
+def test_the_log_is_what_the_export_says_in_order_without_what_is_not_known_yet(client, database):
+    make(client, reward={"min": -1, "max": 3}, resources=[{"id": "usd", "budget": 30, "max_cost": 1}])
+    play(client, 150)
+    found = read(database)
+    told = exported(client)
+    kept = [one for one in told if one["arm"] is None or one["learned"]]
+    assert found.left_out == {"unsettled": len(told) - len(kept), "untaught": 0, "actions": 0, "older": 0, "pruned": 0}
+    assert any(one["arm"] is None for one in kept), "the budget runs out, so that null rounds are there, too"
+    log = found.in_callers_rewards
+    arms = {"a": 0, "b": 1, None: -1}
+    assert log.arm.tolist() == [arms[one["arm"]] for one in kept]
+    assert log.propensity.tolist() == [one["probability"] for one in kept]
+    assert log.features[:, 0].tolist() == [one["context"][0] for one in kept]
+    assert log.reward == pytest.approx([one["reward"] or 0.0 for one in kept])
+    assert (log.costs[:, 0] / 1e6).tolist() == [(one["costs"] or {"usd": 0})["usd"] for one in kept]
+    assert found.log.reward.min() >= 0
+    assert found.log.reward.max() <= 1
+
+
+def test_an_arm_that_could_not_be_played_is_not_eligible(client, database):
+    make(client, arms=[{"id": "a"}, {"id": "b"}, {"id": "c"}])
+    play(client, 50)
+    play_excluding = {"exclude": ["b"]}
+    rng = np.random.default_rng(2)
+    for index in range(20):
+        body = {"campaign_id": "c", "decision_id": f"e{index}", "context": [float(rng.random())]} | play_excluding
+        arm = client("POST", "/decide", json=body).json()["arm"]
+        assert arm != "b"
+        report = {"campaign_id": "c", "decision_id": f"e{index}", "reward": 1, "costs": {}}
+        assert client("POST", "/feedback", json=report).json()["learned"]
+    change = {"retire_arms": ["c"], "add_arms": [{"id": "d"}]}
+    assert client("PATCH", "/campaigns/c", json=change).status_code == 200
+    body = {"campaign_id": "c", "decision_id": "last", "context": [0.5]}
+    assert client("POST", "/decide", json=body).json()["arm"] != "c"
+    client("POST", "/feedback", json={"campaign_id": "c", "decision_id": "last", "reward": 1, "costs": {}})
+    log = read(database).log
+    assert log.eligible[:45].tolist() == [[True, True, True, False]] * 45
+    assert log.eligible[-21:-1].tolist() == [[True, False, True, False]] * 20
+    assert log.eligible[-1].tolist() == [True, True, False, True]
+    assert (log.offered == log.eligible).all()
+
+
+def test_with_more_arms_than_are_explained_eligible_is_what_could_be_paid(client, database):
+    arms = [{"id": f"a{i}", "max_cost": {"usd": 0.1 if i < 20 else 1}} for i in range(40)]
+    make(client, arms=arms, resources=[{"id": "usd", "budget": 2, "max_cost": 1}])
+    for index in range(6):
+        body = {"campaign_id": "c", "decision_id": f"d{index}", "context": [0.5]}
+        answer = client("POST", "/decide", json=body).json()
+        report = {"campaign_id": "c", "decision_id": f"d{index}", "reward": 1, "costs": answer["hold"]}
+        assert client("POST", "/feedback", json=report).status_code == 200
+    found = read(database)
+    left, expected = 2.0, []
+    for one in exported(client):
+        expected.append([left + 1e-9 >= (0.1 if i < 20 else 1) for i in range(40)])
+        left -= one["costs"]["usd"] if one["costs"] else 0.0
+    assert found.log.eligible.tolist() == expected
+    assert found.log.probabilities is None
+    evaluate(found.log, Uniform(), rng=np.random.default_rng(1), max_cost=1e6)
+
+
+def test_the_newest_rounds_are_taken_and_a_campaign_without_any_says_so(client, database):
+    make(client)
+    with pytest.raises(NothingLogged, match="nothing was decided"):
+        read(database)
+    play(client, 100)
+    whole, newest = read(database), read(database, rounds_max=30)
+    assert newest.left_out["older"] == 70
+    assert newest.log.rounds + newest.left_out["unsettled"] == 30
+    assert newest.log.propensity.tolist() == whole.log.propensity[-newest.log.rounds :].tolist()
+
+
+def test_requests_with_arms_of_their_own_are_left_out(client, database):
+    shared = {"model": "shared", "arm_features": {"dimension": 1}}
+    make(client, **shared, arms=[{"id": "a", "features": [0.1]}, {"id": "b", "features": [0.9]}])
+    play(client, 50)
+    own = {"campaign_id": "c", "context": [0.5], "actions": [{"id": "z", "features": [0.3]}]}
+    assert client("POST", "/decide", json=own).json()["arm"] == "z"
+    found = read(database)
+    assert found.left_out["actions"] == 1
+    assert found.log.model == "shared"
+    assert found.log.features.shape == (45, 2, found.campaign.dimension)

@@ -1,0 +1,144 @@
+"""What the dashboard shows and nothing else asks for: each figure computed again from the log's own items."""
+
+# ruff: noqa: F811 - fixtures are found by their names
+
+import json
+from datetime import datetime
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from service.store import tables
+from service.store.reads import awaited as awaited_reads
+from service.store.reads import statistics
+from tests.service.http_client import key_for
+from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
+
+DECISIONS = "/admin/campaigns/summer/decisions"
+
+
+def test_a_budget_says_how_the_campaign_stands(story):
+    (listed,) = good(story("GET", "/admin/budgets"))["items"]
+    assert listed == good(story("GET", "/admin/campaigns/summer/budget"))
+    assert (listed["status"], listed["round"], listed["exhausted"]) == ("active", 11, False)
+    assert listed["flight"] == pytest.approx(11 / CONFIG["horizon"])
+    good(story("POST", "/campaigns/summer/pause"))
+    assert good(story("GET", "/admin/budgets"))["items"][0]["status"] == "paused"
+
+
+def test_a_campaign_is_exhausted_as_soon_as_no_arm_can_be_paid(call):
+    body = CONFIG | {"resources": [{"id": "usd", "budget": 0.06, "max_cost": 0.05}], "arms": CONFIG["arms"]}
+    good(call("POST", "/campaigns", json=body), 201)
+
+    def decided_and_exhausted(**excluded):
+        request = {"campaign_id": "summer", "context": {"hour": 1}, **excluded}
+        reason = good(call("POST", "/decide", json=request))["reason"]
+        return reason, good(call("GET", "/admin/campaigns/summer/budget"))["exhausted"]
+
+    assert decided_and_exhausted(exclude=["b"])[1] is True  # 0.01 is left, and `b` costs up to 0.02
+    assert decided_and_exhausted() == ("budget_exhausted", True)
+    good(call("PATCH", "/campaigns/summer", json={"resources": [{"id": "usd", "budget": 0.07}]}))
+    assert good(call("GET", "/admin/campaigns/summer/budget"))["exhausted"] is False
+    good(call("PATCH", "/campaigns/summer", json={"retire_arms": ["b"]}))
+    assert good(call("GET", "/admin/campaigns/summer/budget"))["exhausted"] is True
+
+
+@pytest.mark.parametrize("points", [2, 5, 1000])
+def test_the_arms_of_the_timeline_are_those_that_were_played(story, points):
+    line = good(story("GET", f"/admin/campaigns/summer/timeline?points={points}"))["items"]
+    decided = pages(story, DECISIONS, limit=100)
+    for name in ("a", "b"):
+        assert sum(point["arms"].get(name, 0) for point in line) == sum(one["arm"] == name for one in decided)
+    assert all(sum(point["arms"].values()) == point["plays"] for point in line)
+
+
+def test_the_timeline_names_only_the_arms_that_were_played_most(story, monkeypatch):
+    monkeypatch.setattr(statistics, "TIMELINE_ARMS_MAX", 1)
+    decided = [one["arm"] for one in pages(story, DECISIONS, limit=100)]
+    most = max(("a", "b"), key=decided.count)
+    line = good(story("GET", "/admin/campaigns/summer/timeline"))["items"]
+    assert {arm for point in line for arm in point["arms"]} == {most}
+    assert sum(point["plays"] for point in line) == 10
+
+
+def test_open_holds_are_counted_with_the_oldest_of_them(story):
+    open_ones = ("held", "rewarded", "charged")  # the last has paid, and its reward is still awaited
+    awaited = [one for one in pages(story, DECISIONS, limit=100) if one["status"] in open_ones]
+    holds = good(story("GET", "/admin/campaigns/summer/feedback"))["open_holds"]
+    assert holds["count"] == len(awaited) == 4
+    assert holds["oldest_at"] == min(one["decided_at"] for one in awaited)
+    # Answers have it in whole seconds.
+    assert holds["next_expiry_at"][:19] == min(one["expires_at"] for one in awaited)[:19]
+
+
+def test_delays_are_those_of_reported_costs_and_fates_are_counted(story):
+    shown = good(story("GET", "/admin/campaigns/summer/feedback"))
+    assert shown["recent"] == {"outcomes": 8, "reported": 7, "void": 1, "expired": 0, "late": 0}
+    details = [good(story("GET", f"{DECISIONS}/d{index}")) for index in range(6)]
+    took = [
+        (datetime.fromisoformat(one["outcomes"][0]["at"]) - datetime.fromisoformat(one["decided_at"])).total_seconds()
+        for one in details
+    ]
+    assert shown["delay_seconds"]["count"] == 6
+    assert shown["delay_seconds"]["median"] == pytest.approx(float(np.median(took)), abs=2e-3)
+
+
+def test_a_loss_is_the_mean_squared_error_of_what_was_foretold(story, database):
+    """By the explanations, which are of the chosen arm among others, in units of the arms' largest holds."""
+    losses = good(story("GET", "/admin/campaigns/summer/feedback"))["losses"]
+    assert sum(one["outcomes"] for one in losses) == 5
+    details = {f"d{index}": good(story("GET", f"{DECISIONS}/d{index}")) for index in range(5)}
+    expected = {"reward": 0.0, "usd": 0.0}
+    for one in details.values():
+        (foretold,) = [arm for arm in one["explanation"]["arms"] if arm["id"] == one["arm"]]
+        expected["reward"] += ((one["reward"] + 1) / 4 - foretold["reward"]) ** 2
+        expected["usd"] += ((one["costs"]["usd"] - foretold["cost"]["usd"]) / 0.05) ** 2
+    assert sum(one["reward_loss"] * one["outcomes"] for one in losses) == pytest.approx(expected["reward"], rel=1e-4)
+    assert sum(one["cost_loss"]["usd"] * one["outcomes"] for one in losses) == pytest.approx(expected["usd"], rel=1e-4)
+    with database.read() as connection:
+        rows = connection.execute(select(tables.outcome.c.taught)).scalars()
+        taught = [json.loads(text)[0] for text in rows if text]
+    assert sorted(taught) == [0.25, 0.25, 0.25, 0.5, 0.5]
+
+
+def test_what_is_read_of_a_long_log_is_bounded(story, monkeypatch):
+    monkeypatch.setattr(awaited_reads, "RECENT_OUTCOMES_MAX", 3)
+    monkeypatch.setattr(awaited_reads, "LOSS_POINTS_MAX", 2)
+    monkeypatch.setattr(awaited_reads, "LOSS_OUTCOMES_MAX", 2)
+    shown = good(story("GET", "/admin/campaigns/summer/feedback"))
+    assert shown["recent"]["outcomes"] == 3
+    assert len(shown["losses"]) <= 2
+    assert all(one["outcomes"] <= 2 for one in shown["losses"])
+
+
+def test_a_campaign_without_a_decision_has_no_delay_and_no_loss(call):
+    good(call("POST", "/campaigns", json=CONFIG), 201)
+    shown = good(call("GET", "/admin/campaigns/summer/feedback"))
+    assert shown["open_holds"] == {"count": 0, "oldest_at": None, "next_expiry_at": None}
+    assert shown["delay_seconds"] == {"count": 0, "median": None, "p90": None, "p99": None}
+    assert shown["losses"] == []
+
+
+def test_prices_are_per_unit_also_where_every_arm_costs_less_than_its_resource_may(call):
+    """What one unit is worth cannot depend on a limit that no arm comes near."""
+    shown = []
+    for name, most in (("near", 0.02), ("far", 5)):
+        body = CONFIG | {"id": name, "arms": [{"id": arm, "max_cost": {"usd": 0.02}} for arm in ("a", "b")]}
+        body["resources"] = [{"id": "usd", "budget": 0.2, "max_cost": most}]
+        good(call("POST", "/campaigns", json=body), 201)
+        for index in range(30):
+            one = {"campaign_id": name, "decision_id": f"d{index}"}
+            arm = good(call("POST", "/decide", json={**one, "context": {"hour": index % 24}}))["arm"]
+            if arm is not None:
+                good(call("POST", "/feedback", json={**one, "reward": 3, "costs": {"usd": 0.02}}))
+        shown.append(good(call("GET", f"/campaigns/{name}"))["prices"]["usd"])
+    assert shown[0] > 0
+    assert shown[1] == pytest.approx(shown[0])
+
+
+def test_a_key_is_told_what_it_may_do(call, database):
+    reader = key_for(database, "reader", ("summer",))
+    own = good(call("GET", "/admin/key", key=reader))
+    assert (own["role"], own["campaigns"]) == ("reader", ["summer"])
+    assert good(call("GET", "/admin/key"))["role"] == "admin"
