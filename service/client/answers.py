@@ -159,12 +159,17 @@ class Budget:
     """The accounts of one campaign."""
 
     campaign_id: str
+    status: str
+    round: int
+    flight: float  # how much of it is over, from 0 to 1
+    last_event_at: str
+    exhausted: bool  # none of the campaign's own arms can be paid from what is free
     resources: tuple[Account, ...]
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Budget:
         """From the body of an answer."""
-        return cls(body["campaign_id"], _accounts(body["resources"]))
+        return read(cls, body, resources=_accounts(body["resources"]))
 
     def __getitem__(self, resource: str) -> Account:
         return next(account for account in self.resources if account.id == resource)

@@ -21,7 +21,7 @@ from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
 
-__all__ = ["FULL", "Engine", "Waiter", "answers_of"]
+__all__ = ["FULL", "Engine", "answers_of"]
 
 # How often holds are looked at when nothing else happens.
 EXPIRE_EVERY_SECONDS = 1.0

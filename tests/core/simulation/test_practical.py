@@ -39,7 +39,7 @@ def losses(name, environment, horizon, budget, seeds, **options):
     policy = build_policy(name, problem, model=environment.model, **options)
     runs = run(policy, environment, horizon=horizon, budget=budget, seeds=range(seeds), delays=delays)
     assert runs.overspend.max() == 0.0
-    best = horizon * environment.optimum(np.full(environment.resources, budget / horizon))
+    best = horizon * environment.optimum(problem.rho * problem.unit)
     return (best - runs.reward) / best
 
 
@@ -61,6 +61,16 @@ def test_practical_beats_what_a_user_would_pick_instead_on_random_contexts():
     }
     assert loss["practical"] < 0.06
     assert loss["practical"] < 0.5 * min(loss["linucb"], loss["thompson-paced"], loss["egreedy-paced"])
+
+
+def test_an_arm_that_was_never_tried_is_not_ruled_out_by_how_well_others_are_known():
+    environment = LinearEnvironment(arms=6, dimension=4, resources=1, model="per_arm", seed=3)
+    assert losses("practical", environment, 1500, 1500.0, seeds=10).mean() < 0.045
+
+
+def test_practical_finds_the_price_of_a_budget_sixty_times_smaller_than_another():
+    environment = LinearEnvironment(arms=5, dimension=8, resources=4)
+    assert losses("practical", environment, 3000, (1800.0, 900.0, 150.0, 30.0), seeds=10).mean() < 0.28
 
 
 def test_practical_copes_with_delays_and_missing_outcomes():
