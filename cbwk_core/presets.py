@@ -73,9 +73,9 @@ PRICE_CORRECTION = 0.3
 # Arms whose gap exceeds WIDTHS joint standard deviations and PRIOR_WIDTH joint leverages are played at a fiftieth of
 # their inverse gap probability: some support for off-policy estimates and for a model that turns out wrong. A leverage
 # falls like 1/n, a deviation like 1/√n: the first is how far the prior, which takes what was never seen for 0, may pull
-# (ridge·‖A⁻¹φ‖ for parameters of length 1, with the ridge below), and what Bernstein's inequality adds for rare events.
-WIDTHS = 0.7
-PRIOR_WIDTH = 0.3
+# (at most ridge·‖A⁻¹φ‖ for parameters of length 1), and what Bernstein's inequality adds for rare events.
+WIDTHS = 0.5
+PRIOR_WIDTH = 0.2
 DAMPING = 0.02
 # γ = GAMMA_FACTOR·√(candidates·(round + 1) / (noise·parameters)): the balance of 2K/γ, what a round of inverse gap
 # weighting costs, and γ/4 times noise·parameters/round, the squared error of a linear model with so many of them.

@@ -8,7 +8,9 @@ import { burnFigure, chart, flightAxis, lossFigure, priceFigure, shareFigure } f
 import { h, setChildren, setText } from "./dom.js";
 import { openDialog } from "./dialogs.js";
 import { explain } from "./explain.js";
-import { badged, newest, table } from "./tables.js";
+import { badged, fact, newest, table } from "./tables.js";
+import { comparedTitle, isCompared, upliftReport } from "./uplift.js";
+import { askWhatIf, whatIf } from "./whatif.js";
 import {
   MOVEMENTS, NO_ARM, STATUSES, amount, amounts, duration, figure, fullMoment, moment, movement, percent, whole,
 } from "./words.js";
@@ -42,8 +44,16 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     columns: LEDGER_COLUMNS, failed,
   });
   const check = h("button", { type: "button", onclick: () => verify(id, failed) }, "Check the books");
+  const uplift = upliftReport();
+  const upliftSection = section("uplift", "Uplift", uplift.element);
+  const evaluations = whatIf(id, { told, failed });
+  const askButton = mayChange && h("button", { type: "button", onclick: () => askWhatIf(campaign, asked) }, "Ask…");
+  const whatIfSection = section("what-if", "What if", evaluations.element, askButton);
+  upliftSection.hidden = whatIfSection.hidden = true;
+  const watched = new Map();
   let campaign = null;
   let buttonsFor = "";
+  let left = false;
 
   async function load() {
     const started = performance.now();
@@ -53,12 +63,29 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
       decisions.load(),
       ledger.load(),
     ]);
-    const asked = performance.now() - started;
+    const took = performance.now() - started;
     campaign = found;
     showHead(found, budget);
+    showIf(isCompared(found.config), upliftSection, loadUplift, SLOW_SECONDS);
+    setText(upliftSection.querySelector("h2"), comparedTitle(found.config));
+    // Without arms of its own a campaign has no log of them.
+    showIf(found.config.arms.length > 0, whatIfSection, evaluations.load, evaluations.seconds);
     for (const account of budget.resources) resourceCard(account.id).update(account, budget, found);
     setChildren(cards, budget.resources.map((account) => resourceCard(account.id).element));
-    return asked;
+    return took;
+  }
+
+  /** A section that not every campaign has, kept up to date from when it is first seen. */
+  function showIf(wanted, shown, loadIt, seconds) {
+    shown.hidden = !wanted;
+    if (!wanted || left || watched.has(shown)) return;
+    watched.set(shown, watch(loadIt, seconds));
+    watched.get(shown).now();
+  }
+
+  function asked(evaluation) {
+    evaluations.follow(evaluation);
+    watched.get(whatIfSection).now();
   }
 
   function showHead(found, budget) {
@@ -105,6 +132,7 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     return Promise.all([...cardsDrawn, arms.draw(items, axis, campaign)]);
   });
   const loadArms = slow("arms", ({ items }) => arms.update(items));
+  const loadUplift = slow("uplift", uplift.update);
   const loadFeedback = slow("feedback", (heard) => feedback.update(heard, campaign));
 
   const element = h(
@@ -116,19 +144,27 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     reasons,
     section("budgets", "Budgets and what they are worth", cards),
     section("arms", "Arms", arms.element),
+    upliftSection,
     section("feedback", "Feedback and learning", feedback.element),
+    whatIfSection,
     section("decisions", "Last decisions", decisions.element),
     section("ledger", "Ledger", ledger.element, check),
   );
   title(id);
   watch(load, SECONDS);
   for (const one of [loadLine, loadArms, loadFeedback]) watch(one, SLOW_SECONDS);
-  const charts = () => [...[...resources.values()].flatMap((card) => card.charts), ...arms.charts, ...feedback.charts];
+  const charts = () => [
+    ...[...resources.values()].flatMap((card) => card.charts), ...arms.charts, ...feedback.charts,
+    ...evaluations.charts(),
+  ];
   return {
     element,
     heading,
     redraw: () => Promise.all(charts().map((one) => one.redraw())).catch(failed),
-    close: () => charts().forEach((one) => one.close()),
+    close: () => {
+      left = true;
+      charts().forEach((one) => one.close());
+    },
   };
 }
 
@@ -136,9 +172,6 @@ function section(name, title, body, button = null) {
   const heading = h("h2", { id: `h-${name}` }, title);
   return h("section", { "aria-labelledby": heading.id }, h("div", { class: "section-head" }, heading, button), body);
 }
-
-/** One figure with its name. */
-const fact = ([name, value]) => h("div", { dataset: { part: name } }, h("dt", {}, name), h("dd", {}, value));
 
 function makeResourceCard(name) {
   const bar = resourceBar();

@@ -159,6 +159,24 @@ export function priceFigure(points, resource, axis, scale) {
   };
 }
 
+/** Over the rounds of a log: with other budgets, with the campaign's own, and what happened where that is known. */
+export function flightsFigure(rounds, { changed, control, actual }, budget = null) {
+  return (colourOf) => {
+    const line = (name, y, shade, dash = "solid", width = 1.5) => ({
+      name, x: rounds, y, mode: "lines", line: { color: colourOf(shade), dash, width },
+    });
+    const level = budget === null ? [] : [line("budget", rounds.map(() => budget), "--bad", "dot", 1)];
+    const traces = [
+      ...level,
+      ...(actual ? [line("happened", actual, "--soft")] : []),
+      line("own budgets", control, "--held", "dash"),
+      line("these budgets", changed, "--spent", "solid", 2.5),
+    ];
+    const title = { text: "round of the log", font: { size: 11 }, standoff: 4 };
+    return { traces, layout: { xaxis: { title }, yaxis: { rangemode: "tozero", exponentformat: "none" } } };
+  };
+}
+
 // Shares of a few decisions jump; those of some more can be read.
 const SHARE_POINTS = 40;
 

@@ -117,7 +117,11 @@ function decodeSafely(text) {
 function enter(path, id) {
   const refreshings = [];
   const here = {
-    watch: (load, seconds) => refreshings.push(watched(load, seconds, refreshings.length)),
+    watch: (load, seconds) => {
+      const one = watched(load, seconds, refreshings.length);
+      refreshings.push(one);
+      return one;
+    },
     title: (words) => {
       document.title = `${words} · cbwk`;
     },

@@ -6,7 +6,7 @@ const SLOWEST_SECONDS = 120;
 const PAUSE_MAX_SECONDS = 30;
 
 /** One thing that is kept up to date: `load` shows it and says for how many milliseconds the service was asked;
-    `failed` is told what went wrong. */
+    `failed` is told what went wrong. `seconds` may be a function, asked after each time. */
 export class Refreshing {
   constructor(load, { seconds, failed }) {
     this.load = load;
@@ -32,11 +32,12 @@ export class Refreshing {
 
   async once() {
     clearTimeout(this.timer);
-    let pause = this.seconds;
+    let pause;
     try {
       const asked = await this.load();
       this.failures = 0;
-      pause = Math.min(SLOWEST_SECONDS, Math.max(pause, (asked / 1000) * SHARE_OF_TIME));
+      const wanted = typeof this.seconds === "function" ? this.seconds() : this.seconds;
+      pause = Math.min(SLOWEST_SECONDS, Math.max(wanted, (asked / 1000) * SHARE_OF_TIME));
     } catch (error) {
       if (this.stopped) return;
       this.failures += 1;

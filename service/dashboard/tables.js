@@ -22,13 +22,16 @@ export function badged(name, word) {
   return h("span", {}, h("b", {}, name), word ? [" ", h("span", { class: "badge" }, word)] : null);
 }
 
+/** One figure with its name, for a list of them. */
+export const fact = ([name, value]) => h("div", { dataset: { part: name } }, h("dt", {}, name), h("dd", {}, value));
+
 function rowOf(columns, item, rowAttributes) {
   const cells = columns.map(([name, cell, kind]) => h("td", { class: kind, dataset: { label: name } }, cell(item)));
   return h("tr", rowAttributes(item), cells);
 }
 
 /** The newest items of a list, kept up to date until older ones are asked for. */
-export function newest({ label, path, columns, limit, key, empty, failed }) {
+export function newest({ label, path, columns, limit, key, empty, failed, heard = () => {} }) {
   const body = h("tbody", {});
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => older() }, "Older");
   const none = h("p", { class: "empty", hidden: true }, empty);
@@ -56,6 +59,7 @@ export function newest({ label, path, columns, limit, key, empty, failed }) {
     const found = await ask(`${path}?limit=${limit}`);
     if (older_shown) return;
     cursor = found.next_cursor;
+    heard(found.items);
     show(found.items);
     more.hidden = cursor === null;
   }
@@ -74,5 +78,9 @@ export function newest({ label, path, columns, limit, key, empty, failed }) {
       more.disabled = false;
     }
   }
-  return { element, load };
+  /** Back to the newest. */
+  function fresh() {
+    older_shown = false;
+  }
+  return { element, load, fresh };
 }

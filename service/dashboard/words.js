@@ -24,6 +24,23 @@ export function figure(value, digits = 3) {
   return Math.abs(rounded) >= 1000 ? format(0).format(rounded) : format(8).format(rounded);
 }
 
+/** Both ends of an interval. */
+export function interval(lower, upper, digits = 3) {
+  if (lower === null && upper === null) return "–";
+  const end = (value) => figure(value, digits).replace(/^-/, "−");
+  return `${end(lower)} to ${end(upper)}`;
+}
+
+/** A difference with its sign. */
+export function movedBy(value) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0";
+  return `${value > 0 ? "+" : "−"}${figure(Math.abs(value))}`;
+}
+
+/** Words that begin a line. */
+export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+
 export const whole = (value) => format(0).format(value);
 export const percent = (share, decimals = 0) => `${format(decimals).format(100 * share)}\u00a0%`;
 

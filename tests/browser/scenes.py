@@ -39,13 +39,22 @@ def create(client: httpx.Client, body: dict[str, Any]) -> None:
 
 
 def play(
-    client: httpx.Client, name: str, requests: int, *, seed: int = 1, missing: float = 0.02, batch: int = 100
+    client: httpx.Client,
+    name: str,
+    requests: int,
+    *,
+    seed: int = 1,
+    missing: float = 0.02,
+    batch: int = 100,
+    baseline: str | None = None,
 ) -> None:
-    """An ad server: so many visitors, each batch reported before the next, a few never."""
+    """An ad server: so many visitors, each batch reported before the next, a few never. In shadow mode it always shows
+    `baseline`."""
+    says = {} if baseline is None else {"baseline_arm": baseline}
     rng = np.random.default_rng(seed)
     for start in range(0, requests, batch):
         devices = rng.integers(0, len(DEVICES), size=min(batch, requests - start))
-        items = [{"context": {"device": DEVICES[device]}} for device in devices]
+        items = [{"context": {"device": DEVICES[device]}, **says} for device in devices]
         answer = client.post("/decide/batch", json={"campaign_id": name, "items": items})
         assert answer.status_code == 200, answer.text
         reports = []

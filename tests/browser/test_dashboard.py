@@ -154,7 +154,7 @@ def test_a_reader_sees_everything_and_no_button_that_changes_anything(open_page,
     page.wait_for_selector(".explain")
     shown = page.get_by_role("button").all_inner_texts()
     words = " ".join(shown)
-    assert not any(word in words for word in ("Pause", "Resume", "Archive", "Change", "Correct")), shown
+    assert not any(word in words for word in ("Pause", "Resume", "Archive", "Change", "Correct", "Ask")), shown
     page.get_by_role("button", name="Check the books").click()
     page.get_by_role("heading", name="The books are in order").wait_for()
 
@@ -242,6 +242,77 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
     assert page.url.endswith(f"#/campaigns/{name}")
+
+
+def made_otherwise(client, name, baseline=None, **changes):
+    scenes.create(client, scenes.campaign(name, requests=400, usd=30, **changes))
+    scenes.play(client, name, 200, batch=200, baseline=baseline)
+    return client.get(f"/admin/campaigns/{name}/uplift").json(), f"#/campaigns/{name}"
+
+
+def cells(table, row):
+    return [words.replace("−", "-") for words in table.locator(f"tbody tr:nth-child({row}) td").all_inner_texts()]
+
+
+def close(words, value):
+    return float(words.split()[0].replace(",", "")) == pytest.approx(value, rel=0.01)
+
+
+def test_the_uplift_of_a_hold_out_and_of_shadow_mode_is_the_services(open_page, server, client):
+    told, place = made_otherwise(client, "held-out", holdout={"fraction": 0.3, "arm": "lake"})
+    page = signed_in(open_page, server, place=place)
+    table = page.get_by_role("table", name="Uplift over the hold-out")
+    table.wait_for()
+    groups, reward = told["holdout"]["groups"], told["holdout"]["uplift"]["reward"]
+    _, policy, holdout, difference, interval = cells(table, 1)
+    assert close(policy, groups["policy"]["mean_reward"])
+    assert close(holdout, groups["holdout"]["mean_reward"])
+    assert close(difference, reward["value"])
+    assert all(map(close, interval.split(" to "), (reward["lower"], reward["upper"])))
+    told, place = made_otherwise(client, "in-shadow", "city", mode="shadow")
+    page = signed_in(open_page, server, place=place)
+    table = page.get_by_role("table", name="What shadow mode would have done")
+    table.wait_for()
+    arms = {arm["id"]: arm for arm in told["shadow"]["arms"]}
+    for row in range(1, len(arms) + 1):
+        name, did, would_have, _ = cells(table, row)
+        arm = arms[None if name == "no arm" else name]
+        assert (int(did.split()[0]), int(would_have.split()[0])) == (arm["did"], arm["would_have"])
+    page = signed_in(open_page, server, place="#/campaigns/city-breaks")
+    page.wait_for_selector(".explain")
+    assert not page.locator("section[aria-labelledby='h-uplift']").is_visible()
+
+
+def test_the_log_is_asked_what_if_and_the_report_is_the_services(open_page, server, client):
+    page = signed_in(open_page, server, place=made(client, "asked", 100))
+    page.get_by_role("button", name="Ask…").click()
+    page.get_by_label("Always the same arm").select_option("lake")
+    page.get_by_label("Its own policy again").check()
+    page.get_by_label("Budget of usd").fill("2.5")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_role("progressbar").wait_for()
+    page.get_by_role("status").filter(has_text="evaluation is done").wait_for()
+    listed = client.get("/admin/campaigns/asked/evaluations").json()["items"]
+    result = client.get(f"/admin/campaigns/asked/evaluations/{listed[0]['id']}").json()["result"]
+    assert result["budgets"] == {"usd": 2.5, "impressions": 1000}
+    assert [one["candidate"]["type"] for one in result["candidates"]] == ["fixed", "uniform"]
+    for name, found in zip(("Always lake", "All arms alike"), result["candidates"], strict=True):
+        card = page.get_by_role("article", name=name)
+        assert found["summary"] in card.inner_text()
+        assert all(warned["text"][1:] in card.inner_text() for warned in found["warnings"])
+        _, _, *shown = cells(card.get_by_role("table"), 2)
+        for words, estimator in zip(shown, ("dr", "snips", "ips"), strict=True):
+            estimate = found["estimates"][estimator]["costs"]["usd"]
+            value, bootstrap, bernstein = words.splitlines()
+            assert close(value, estimate["value"])
+            assert all(map(close, bootstrap.split(" to "), estimate["bootstrap"]))
+            assert all(map(close, bernstein.split(" to "), estimate["bernstein"]))
+    drawn = until(page, "document.querySelector('[aria-label=\"usd spent over the rounds\"]').data?.map((it) => it.y)")
+    flown = result["what_if"]
+    assert drawn[1:] == [flown[part]["spent"]["usd"] for part in ("actual", "control", "changed")]
+    page.set_viewport_size({"width": PHONE, "height": 740})
+    until(page, f"document.documentElement.scrollWidth === {PHONE}")
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_nothing_is_wider_than_a_phone(open_page, server):
