@@ -110,9 +110,9 @@ function columns(choose) {
     onclick: () => choose(one),
   }, "Show");
   return [
-    ["Asked at", (one) => h("span", { title: fullMoment(one.created_at) }, moment(one.created_at))],
+    ["Asked at", (one) => h("span", { title: fullMoment(one.created_at) }, moment(one.created_at)), "short"],
     ["What if", (one) => askedWords(one.request), "why"],
-    ["Status", (one) => h("span", { class: one.status === "failed" ? "bad" : null }, statusWords(one))],
+    ["Status", (one) => h("span", { class: one.status === "failed" ? "bad" : null }, statusWords(one)), "short"],
     ["Report", button],
   ];
 }
