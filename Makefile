@@ -26,9 +26,9 @@ demo: setup ## Watch a simulated ad server spend two budgets; ends with a pictur
 
 test: setup ## Run the tests
 	@# Three workers on two cores: much of the time a test waits for a server.
-	@$(BIN)/python -m pytest -n 3 --dist worksteal
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser
 
-browser: setup ## Try the dashboard in Chromium alone (make test does so, too, where there is one)
+browser: setup ## Try the dashboard in Chromium, where there is one
 	@$(BIN)/python -m pytest -n 0 -rs tests/browser
 
 PROOFS := simultaneous durability library_equality ad_server startup schemathesis

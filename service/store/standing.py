@@ -43,7 +43,9 @@ class StandingConnection:
             run_on_driver(connection, "execute", "BEGIN IMMEDIATE").close()
             try:
                 yield connection
-                run_on_driver(connection, "execute", "COMMIT").close()
+                driver = connection.connection.driver_connection
+                if driver is not None and driver.in_transaction:  # else somebody has ended it in the block
+                    run_on_driver(connection, "execute", "COMMIT").close()
             except BaseException:
                 self._roll_back(connection)
                 raise

@@ -26,7 +26,7 @@ from tests.service.library_loop import ONE, uniform
 from tests.service.server_process import running_server
 
 LONG = "CBWK_TEST_DECISIONS" in os.environ
-DECISIONS = int(os.environ.get("CBWK_TEST_DECISIONS", "1000"))
+DECISIONS = int(os.environ.get("CBWK_TEST_DECISIONS", "500"))
 WORKERS = 16
 DELAY_ROUNDS_MAX = 50
 TTL_SECONDS = 3

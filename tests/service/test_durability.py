@@ -25,7 +25,7 @@ from tests.service.http_calls import (
 )
 from tests.service.server_process import CBWK, free_port, running_server
 
-KILLS = int(os.environ.get("CBWK_TEST_REPETITIONS", "2"))
+KILLS = int(os.environ.get("CBWK_TEST_REPETITIONS", "1"))
 WORKERS = 8
 LOAD_SECONDS = 0.4
 STOP_SECONDS_MAX = 5.0

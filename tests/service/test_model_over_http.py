@@ -34,6 +34,7 @@ def put(client, name, data):
     return client.put(MODEL.format(name), content=data)
 
 
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 def test_a_model_goes_from_one_campaign_to_another_and_survives_kill_9(migrated_url):
     with running_server(database_url=migrated_url) as server, calls(server) as client:
         create(client, campaign("a"))

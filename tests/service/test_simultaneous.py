@@ -11,7 +11,7 @@ import pytest
 from tests.service.http_calls import account, at_once, calls, campaign, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
-REPETITIONS = int(os.environ.get("CBWK_TEST_REPETITIONS", "2"))
+REPETITIONS = int(os.environ.get("CBWK_TEST_REPETITIONS", "1"))
 ASKING, ROOM = 1000, 100
 # What a thousand wait for is a busy machine, and not what is tested here.
 PATIENCE = {"request_deadline_ms": 60_000, "lock_timeout_ms": 30_000}

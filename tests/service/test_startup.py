@@ -20,7 +20,7 @@ from tests.service.http_calls import calls, decide_body
 from tests.service.server_process import running_server
 
 # CBWK_TEST_LOG_DECISIONS=200000 measures what is promised, and needs a machine with nothing else to do.
-DECISIONS = int(os.environ.get("CBWK_TEST_LOG_DECISIONS", "3000"))
+DECISIONS = int(os.environ.get("CBWK_TEST_LOG_DECISIONS", "2000"))
 PROMISED = "CBWK_TEST_LOG_DECISIONS" in os.environ
 BATCH = 1_000
 READY_SECONDS_MAX = 2.0

@@ -116,6 +116,7 @@ def test_a_replay_names_the_first_decision_that_differs(url, capsys):
     assert (two["difference"]["what"], two["difference"]["logged"]) == ("probability", 0.125)
 
 
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 def test_kill_9_in_the_middle_leaves_everything_right(long_url, capsys):
     command = [str(CBWK), "prune", "--before", TOMORROW, "--database-url", long_url]
     deadline = time.monotonic() + KILL_SECONDS_MAX
