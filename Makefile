@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test browser proofs faults lint bench clean
+.PHONY: help setup run demo test slow browser proofs faults lint bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -26,7 +26,10 @@ demo: setup ## Watch a simulated ad server spend two budgets; ends with a pictur
 
 test: setup ## Run the tests
 	@# Three workers on two cores: much of the time a test waits for a server.
-	@$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser -m "not slow"
+
+slow: setup ## Run the tests that take long; .ci/run does so, too
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser -m slow
 
 browser: setup ## Try the dashboard in Chromium, where there is one
 	@$(BIN)/python -m pytest -n 0 -rs tests/browser

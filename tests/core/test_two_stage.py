@@ -13,6 +13,8 @@ from cbwk_core.problem import Problem
 from cbwk_core.simulation import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.two_stage_study import Setting, budget_of, first_stage, smallest_informative_horizon
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENTS = [  # small enough that a hundred runs take seconds
     PaperEnvironment(m=5, arms=2, resources=2),
     LinearEnvironment(arms=2, dimension=5, resources=2),

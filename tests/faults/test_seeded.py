@@ -8,6 +8,8 @@ from tests.faults.catching import TRAPS, Catch, markdown, sprung, uncaught
 from tests.faults.processes import new_ground
 from tests.faults.seeded import BUGS
 
+pytestmark = pytest.mark.slow
+
 QUICK = [trap for trap in TRAPS if trap.quick]
 
 

@@ -14,6 +14,7 @@ from itertools import count, groupby
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from sqlalchemy import select
 
 from cbwk_core import NULL_ARM, SquareCBwK
@@ -24,6 +25,8 @@ from service.store.database import Database
 from tests.service.http_calls import calls, campaign, connected, create, decide_body, failed_checks
 from tests.service.library_loop import ONE, uniform
 from tests.service.server_process import running_server
+
+pytestmark = pytest.mark.slow
 
 LONG = "CBWK_TEST_DECISIONS" in os.environ
 DECISIONS = int(os.environ.get("CBWK_TEST_DECISIONS", "500"))

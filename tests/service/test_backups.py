@@ -11,6 +11,8 @@ from tests.documents import ROOT, Session, blocks
 from tests.service.http_calls import calls, campaign, create, decide_body
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 
 def client_programs():
     """The folder with a pg_dump of the same version as the server, which the server's package brings along."""

@@ -14,6 +14,8 @@ from service.benchmark.processes import Cores, baseline, served
 from service.benchmark.subject import Subject
 from service.benchmark.work import Requests
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def empty_handler():

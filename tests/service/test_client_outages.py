@@ -19,6 +19,8 @@ from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import free_port, running_server
 from tests.service.shared_server import server_on
 
+pytestmark = pytest.mark.slow
+
 WORKERS = 4
 DECISIONS = 40
 FALLBACKS = 8

@@ -14,6 +14,8 @@ from service.app import create_app
 from service.demo.run import demo
 from service.demo.world import BANNERS, IMPRESSIONS, USD, World
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = 300
 
 

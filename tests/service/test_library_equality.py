@@ -18,6 +18,8 @@ from tests.service.http_calls import calls, connected, create, failed_checks
 from tests.service.library_loop import ARMS, RESOURCES, LibraryLoop, World
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 # CBWK_TEST_DECISIONS=2000 plays longer, and ends every model in every way.
 LONG = "CBWK_TEST_DECISIONS" in os.environ
 ROUNDS = min(2_000, int(os.environ.get("CBWK_TEST_DECISIONS", "150")))

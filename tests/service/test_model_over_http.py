@@ -7,6 +7,8 @@ import pytest
 from tests.service.http_calls import account, calls, campaign, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 CONTEXTS = ((0.1, 0.9), (0.5, 0.5), (0.8, 0.2))
 MODEL = "/admin/campaigns/{}/model"
 

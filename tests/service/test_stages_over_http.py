@@ -20,6 +20,8 @@ from tests.service.engine.staged import (
 from tests.service.http_calls import calls, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 KILLED_AT, END = 30, LAST + 15
 STAGE_SECONDS_MAX = 10.0
 

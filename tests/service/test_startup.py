@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from cbwk_core.simulation import LinearEnvironment
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
@@ -18,6 +19,8 @@ from service.store.reads import campaign, verify
 from tests.service.engine.campaigns import config
 from tests.service.http_calls import calls, decide_body
 from tests.service.server_process import running_server
+
+pytestmark = pytest.mark.slow
 
 # CBWK_TEST_LOG_DECISIONS=200000 measures what is promised, and needs a machine with nothing else to do.
 DECISIONS = int(os.environ.get("CBWK_TEST_LOG_DECISIONS", "2000"))

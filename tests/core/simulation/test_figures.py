@@ -9,6 +9,8 @@ from rich.console import Console
 from cbwk_core.simulation import figures, grids, measurement, plots, scaling
 from service.cli import main
 
+pytestmark = pytest.mark.slow
+
 FIGURE = grids.FIGURES[2]
 
 

@@ -15,6 +15,8 @@ from cbwk_core.simulation.measurement import COST_MAX
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.runner import run
 
+pytestmark = pytest.mark.slow
+
 
 def authors_newton(m, arms, horizon):
     """Mean regret of the authors' published code in one cell of their figures."""

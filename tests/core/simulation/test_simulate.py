@@ -12,6 +12,8 @@ from cbwk_core.simulation.policies import POLICIES
 from service.cli import main
 from tests.service.server_process import CBWK
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_command_prints_a_line_for_every_policy_and_draws_a_picture(tmp_path):
     arguments = ["simulate", "--policy", "practical", "--policy", "egreedy-paced", "--horizon", "120", "--runs", "3"]

@@ -19,6 +19,8 @@ from tests.service.engine.campaigns import config, running
 from tests.service.http_calls import account, calls, decide_body, failed_checks
 from tests.service.server_process import CBWK, running_server
 
+pytestmark = pytest.mark.slow
+
 MANY = 1_300
 TOGETHER = 500
 TOMORROW = "2100-01-01"
