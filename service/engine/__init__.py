@@ -191,6 +191,9 @@ class Engine:
                 batch, late = self._chosen(now + self._pace.answer_seconds(self._waiting))
                 if late:
                     self._loop.call_soon_threadsafe(self._answer_all, late, now)
+                    # No batch may follow that would tell how the event loop does by now.
+                    self._pace = self._pace.after(0, 0.0, self._lag_seconds)
+                    self._under_way_max = self._pace.under_way_max
                 if batch:
                     return batch
 

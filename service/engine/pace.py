@@ -47,7 +47,9 @@ class Pace:
 
     def answer_seconds(self, waiting: int) -> float:
         """How long it will take until the next batch is answered, if so many commands wait."""
-        return self.seconds_each * min(waiting, self.batch_max) + self.lag_seconds
+        # However late the event loop is, whoever came just now is not refused: nothing at all would be done any more.
+        lag = min(self.lag_seconds, (1 - EXPECTED_SHARE) * self.deadline_seconds)
+        return self.seconds_each * min(waiting, self.batch_max) + lag
 
     def after(self, commands: int, seconds: float, lag_seconds: float = 0.0) -> Pace:
         """The pace when another batch has ended, and the event loop took so long to get to the answers before.
