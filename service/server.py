@@ -27,7 +27,11 @@ STOP_SECONDS = 3
 # libuv takes one new connection of a socket in each turn of its loop, and under load a turn is long: with several
 # descriptors of the socket it takes as many. Else a newcomer would wait for seconds, even for a refusal.
 ACCEPTS_PER_TURN = 32
+# How long a connection may rest between two requests: an ad server keeps its connections, and one that is closed just
+# when it is used again costs a request.
+KEEP_ALIVE_SECONDS = 75
 UVICORN_OPTIONS: dict[str, Any] = {
+    "timeout_keep_alive": KEEP_ALIVE_SECONDS,
     "log_level": "warning",
     "access_log": False,
     "log_config": None,
