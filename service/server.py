@@ -29,7 +29,7 @@ STOP_SECONDS = 3
 ACCEPTS_PER_TURN = 32
 # How long a connection may rest between two requests: an ad server keeps its connections, and one that is closed just
 # when it is used again costs a request.
-KEEP_ALIVE_SECONDS = 75
+KEEP_ALIVE_SECONDS = 15
 UVICORN_OPTIONS: dict[str, Any] = {
     "timeout_keep_alive": KEEP_ALIVE_SECONDS,
     "log_level": "warning",
