@@ -52,3 +52,9 @@ def finished(client: Any, evaluation_id: str, name: str = "c") -> dict[str, Any]
             return found
         assert time.monotonic() < until, found
         time.sleep(0.05)
+
+
+def make(client, **changes):
+    """A campaign over HTTP."""
+    answer = client("POST", "/campaigns", json=campaign(**changes))
+    assert answer.status_code == 201, answer.text

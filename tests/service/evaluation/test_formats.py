@@ -11,7 +11,7 @@ import pytest
 
 from service.store.reads import export
 from service.store.reads.formats import npz, parquet
-from tests.service.evaluation.logs import campaign, play
+from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
 
@@ -19,11 +19,6 @@ from tests.service.http_client import served
 def client(database):
     with served(database) as client:
         yield client
-
-
-def make(client, **changes):
-    answer = client("POST", "/campaigns", json=campaign(**changes))
-    assert answer.status_code == 201, answer.text
 
 
 def fetched(client, form):

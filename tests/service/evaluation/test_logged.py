@@ -9,7 +9,7 @@ import pytest
 
 from cbwk_core.evaluation import Uniform, evaluate
 from service.evaluation.logged import NothingLogged, read_log
-from tests.service.evaluation.logs import campaign, play
+from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
 
@@ -27,11 +27,6 @@ def exported(client, name="c"):
 def client(database):
     with served(database) as client:
         yield client
-
-
-def make(client, **changes):
-    answer = client("POST", "/campaigns", json=campaign(**changes))
-    assert answer.status_code == 201, answer.text
 
 
 def test_the_log_is_what_the_export_says_in_order_without_what_is_not_known_yet(client, database):
