@@ -5,16 +5,14 @@ Plain ASGI, outside everything else of the application: what goes wrong inside s
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
-from itertools import count
 
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.answers import problem_answer
-from service.ids import is_id
+from service.ids import RequestIds, is_id
 from service.logs import request_id
 from service.metrics import Metrics
 from service.problems import Problem, TooLarge
@@ -36,8 +34,7 @@ class Envelope:
         self._app = app
         self._metrics = metrics
         self._body_bytes_max = body_bytes_max
-        # Unique over processes by the first part, within one by the second; much cheaper than a UUID each.
-        self._process, self._numbers = secrets.token_hex(6), count(1)
+        self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -45,7 +42,7 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         given, length = _declared(scope)
-        identity = given if is_id(given) else f"{self._process}-{next(self._numbers):x}"
+        identity = given if is_id(given) else self._ids.next()
         token = request_id.set(identity)
         outgoing = _Outgoing(send, identity)
         incoming = _limited(receive, self._body_bytes_max(scope["path"]), length)

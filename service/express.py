@@ -6,10 +6,8 @@ remembered. Everything else goes the long way, through uvicorn and FastAPI, and 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from itertools import count
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ from service.auth import KeyRing
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.envelope import CAUTIONS, CLIENT_GONE, OURS
-from service.ids import is_id
+from service.ids import RequestIds, is_id
 from service.logs import request_id
 from service.metrics import Metrics
 from service.openapi import HotRoute
@@ -57,7 +55,7 @@ class Express:
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
         self.metrics = metrics
         self.under_way = 0
-        self._process, self._numbers = secrets.token_hex(6), count(1)
+        self._ids = RequestIds()
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
         """What is known of a request by its headers; None where it has to go the long way."""
@@ -83,7 +81,7 @@ class Express:
             return None
         identity = given.decode("latin-1")
         if not is_id(identity):
-            identity = f"{self._process}-{next(self._numbers):x}"
+            identity = self._ids.next()
         return Head(route, key, identity)
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:

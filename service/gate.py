@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Collection, Sequence
-from itertools import count
 from typing import Any
 
 from service.answers import problem_answer
 from service.engine import FULL
 from service.envelope import CAUTIONS
+from service.ids import RequestIds
 from service.metrics import Metrics
 from service.problems import Unavailable
 
@@ -31,7 +30,7 @@ class Gate:
         lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *CAUTIONS)]
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
         self._body = b"\r\n\r\n" + bytes(answer.body)
-        self._process, self._numbers = secrets.token_hex(6), count(1)
+        self._ids = RequestIds()
         self._calm_switch_seconds = sys.getswitchinterval()
         self._overloaded = False
 
@@ -59,4 +58,4 @@ class Gate:
             return None
         self._metrics.count_request("POST", path, 503)
         more = b"".join(b"\r\n%b: %b" % header for header in headers)
-        return self._head + f"{self._process}-{next(self._numbers):x}".encode() + more + self._body
+        return self._head + self._ids.next().encode() + more + self._body
