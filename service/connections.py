@@ -32,6 +32,8 @@ class Connection(HttpToolsProtocol):
     awaited_since: float | None = None
     _head: Head | None = None  # of a request that goes the short way, as long as its body is not all there
     _body: bytes
+    _at_rest = True  # between two requests, with nothing of the next
+    _refused_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
@@ -40,9 +42,43 @@ class Connection(HttpToolsProtocol):
         self._gate: Gate | None = getattr(self.config.app, "gate", None)
         self._express: Express | None = getattr(self.config.app, "express", None)
 
+    def data_received(self, data: bytes) -> None:
+        """Something has come; under overload most is refused without being parsed, which costs half as much."""
+        if (
+            self._at_rest
+            and self._gate is not None
+            and (self.cycle is None or self.cycle.response_complete)
+            and self._gate.is_shut(self._under_way)
+            and not self.transport.is_closing()
+        ):
+            refusal = self._gate.refusal_of(data, self.server_state.default_headers)
+            if refusal is not None:
+                self.awaited_since = None
+                self._refused_at = self.loop.time()
+                self.transport.write(refusal)
+                if self.timeout_keep_alive_task is None:
+                    self.on_response_complete()
+                return
+        super().data_received(data)
+
+    @property
+    def _under_way(self) -> int:
+        assert self._express is not None
+        return len(self.tasks) + self._express.under_way
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has rested; a refusal does not set its alarm anew, which would cost a tenth of it."""
+        rested = self.loop.time() - self._refused_at
+        if rested < self.timeout_keep_alive:
+            left = self.timeout_keep_alive - rested
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
     def on_message_begin(self) -> None:
         """The first byte of a request has come."""
         super().on_message_begin()
+        self._at_rest = False
         self.awaited_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
@@ -66,8 +102,7 @@ class Connection(HttpToolsProtocol):
 
     def _is_refused(self) -> bool:
         assert self._gate is not None
-        assert self._express is not None
-        if not self._gate.is_shut(len(self.tasks) + self._express.under_way):
+        if not self._gate.is_shut(self._under_way):
             return False
         refusal = self._gate.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
         if refusal is None or self.transport.is_closing() or not self.parser.should_keep_alive():
@@ -87,6 +122,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The last byte of its body has come."""
         self.awaited_since = None
+        self._at_rest = True
         head, self._head = self._head, None
         if head is not None:
             assert self._express is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -13,10 +12,13 @@ from service.ids import RequestIds
 from service.metrics import Metrics
 from service.problems import Unavailable
 
-# The engine's thread gives up the interpreter's lock with every statement and gets it back from a busy event loop only
-# after this long; the same holds for the event loop and every socket. Python's own 5 ms cost less as long as neither is
-# always busy.
-OVERLOADED_SWITCH_SECONDS = 0.00005
+Headers = Sequence[tuple[bytes, bytes]]
+
+_LENGTH_NAME = b"content-length"
+_LENGTH = b"\r\n" + _LENGTH_NAME + b": "
+LENGTH_DIGITS_MAX = 9
+# What makes a request another than it looks at first.
+_UNUSUAL = (b"\ntransfer-encoding", b"\nconnection", b"\nexpect", b"\nupgrade")
 
 
 class Gate:
@@ -31,27 +33,38 @@ class Gate:
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
         self._body = b"\r\n\r\n" + bytes(answer.body)
         self._ids = RequestIds()
-        self._calm_switch_seconds = sys.getswitchinterval()
-        self._overloaded = False
+        self._begins = {b"POST %b HTTP/1.1" % path: path for path in self._paths}
 
     def is_shut(self, under_way: int) -> bool:
         """Whether so many requests under way are too many."""
         engine = self._state.engine
         if engine is None:
             return False
-        most = engine.under_way_max
-        if under_way >= most:
-            self._turn(overloaded=True)
-        elif 2 * under_way < most:
-            self._turn(overloaded=False)
-        return bool(under_way >= most)
+        # What nobody waits for any more is still queued until its turn.
+        shut = max(under_way, engine.queued) >= engine.under_way_max
+        if shut:
+            engine.answer()
+        return bool(shut)
 
-    def _turn(self, *, overloaded: bool) -> None:
-        if overloaded != self._overloaded:
-            self._overloaded = overloaded
-            sys.setswitchinterval(OVERLOADED_SWITCH_SECONDS if overloaded else self._calm_switch_seconds)
+    def refusal_of(self, data: bytes, headers: Headers) -> bytes | None:
+        """The whole answer to what is one whole request to a hot endpoint, told by its bytes alone; None if unsure.
 
-    def refusal(self, method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
+        Nothing of it is kept, so that what follows on the connection is read by the parser from its beginning.
+        """
+        target = self._begins.get(data[: data.find(b"\r\n")])
+        if target is None:
+            return None
+        end = data.find(b"\r\n\r\n")
+        head = data[: end + 2].lower()
+        at = head.find(_LENGTH)
+        length = head[at + len(_LENGTH) : head.find(b"\r\n", at + 2)]
+        if at < 0 or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX or len(data) != end + 4 + int(length):
+            return None
+        if head.find(_LENGTH_NAME, at + len(_LENGTH)) >= 0 or any(name in head for name in _UNUSUAL):
+            return None
+        return self.refusal(b"POST", target, headers)
+
+    def refusal(self, method: bytes, target: bytes, headers: Headers) -> bytes | None:
         """The whole answer, or None to a request that may come in all the same."""
         path = self._paths.get(target)
         if path is None or method != b"POST":

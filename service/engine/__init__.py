@@ -79,6 +79,7 @@ class Engine:
         self._changed = Condition()  # guards the queue, its length and `_stopping`
         self._pace = Pace(deadline_seconds, queue_max)
         self._under_way_max = queue_max
+        self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # who is to be told, and since when
         self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,7 +169,7 @@ class Engine:
             ended = time.monotonic()
             self._pace = self._pace.after(len(items), ended - started, self._lag_seconds)
             self._under_way_max = self._pace.under_way_max
-            self._loop.call_soon_threadsafe(self._answer_all, batch, ended)
+            self._answer_soon(batch, ended)
             self._processor.save_due()  # nobody waits for it
             if self._processor.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
@@ -190,7 +191,7 @@ class Engine:
                 now = time.monotonic()
                 batch, late = self._chosen(now + self._pace.answer_seconds(self._waiting))
                 if late:
-                    self._loop.call_soon_threadsafe(self._answer_all, late, now)
+                    self._answer_soon(late, now)
                     # No batch may follow that would tell how the event loop does by now.
                     self._pace = self._pace.after(0, 0.0, self._lag_seconds)
                     self._under_way_max = self._pace.under_way_max
@@ -215,11 +216,22 @@ class Engine:
                 commands += len(waiter.items)
         return batch, late
 
-    def _answer_all(self, batch: Sequence[Waiter], answered_at: float) -> None:
-        self._lag_seconds = time.monotonic() - answered_at
-        for waiter in batch:
-            if not waiter.gone:  # who is gone does not change that what was committed stays committed
-                waiter.deliver(waiter.items)
+    def _answer_soon(self, waiters: Sequence[Waiter], since: float) -> None:
+        self._answered.append((waiters, since))
+        self._loop.call_soon_threadsafe(self.answer)
+
+    def answer(self) -> None:
+        """Tell everyone whose commands have ended; in the event loop.
+
+        Whoever keeps the loop busy with reading calls it now and then: libuv reads whatever there is, up to 50,000
+        times, before it comes to anything else.
+        """
+        while self._answered:
+            waiters, since = self._answered.popleft()
+            self._lag_seconds = time.monotonic() - since
+            for waiter in waiters:
+                if not waiter.gone:  # who is gone does not change that what was committed stays committed
+                    waiter.deliver(waiter.items)
 
     async def _tick(self) -> None:
         """Let holds expire: once a second, and again at once while there are more than one transaction takes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 # How many commands one transaction takes at the most.
 BATCH_MAX = 256
 # The part of its time that a request may be expected to take; the rest is for what is not expected.
-EXPECTED_SHARE = 0.6
+EXPECTED_SHARE = 0.5
 # From which part of a full batch on a batch tells the pace; a smaller one is mostly the commit, which all share.
 TELLING_SHARE = 1 / 2
 # What a command is taken to need before there was such a batch.
@@ -47,9 +47,9 @@ class Pace:
 
     def answer_seconds(self, waiting: int) -> float:
         """How long it will take until the next batch is answered, if so many commands wait."""
-        # However late the event loop is, whoever came just now is not refused: nothing at all would be done any more.
-        lag = min(self.lag_seconds, (1 - EXPECTED_SHARE) * self.deadline_seconds)
-        return self.seconds_each * min(waiting, self.batch_max) + lag
+        # However slow it has become, whoever came just now is not refused: nothing would be done any more, and nobody
+        # would find out that it is no longer slow.
+        return min(self._expected_seconds, self.seconds_each * min(waiting, self.batch_max) + self.lag_seconds)
 
     def after(self, commands: int, seconds: float, lag_seconds: float = 0.0) -> Pace:
         """The pace when another batch has ended, and the event loop took so long to get to the answers before.

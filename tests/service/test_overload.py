@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from contextlib import ExitStack, suppress
 
 import httpx
@@ -58,5 +59,23 @@ def test_the_rest_of_a_refused_request_is_not_taken_for_the_next_one(client):
             assert answer.startswith(b"HTTP/1.1 503 ")
             connection.sendall(body[:5])
             connection.sendall(body[5:])
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_requests_that_come_in_one_piece_or_in_two_are_each_refused_once_and_in_their_order(client):
+    body = json.dumps(DECIDE).encode()
+    head = f"POST /decide HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    whole = head + body
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
+        for pieces in ([whole], [whole[:30], whole[30:]], [whole], [whole + whole], [head, body], [whole]):
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(0.05)
+            expected = b"".join(pieces).count(b"POST ")
+            answers = b""
+            while answers.count(b"urn:cbwk:problem:queue-full") < expected:
+                answers += connection.recv(65536)
+            assert answers.count(b"HTTP/1.1 503 ") == expected
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
