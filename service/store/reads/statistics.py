@@ -1,4 +1,4 @@
-"""Figures over the log of a campaign: arms and the timeline, computed by the database.
+"""Figures over the log of a campaign: arms and the timeline, from the sums of its leaves.
 
 What was pruned counts with the sums that were left of it: in the timeline it is one point, with all before it.
 """
@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import Connection, select
 
 from service.engine.campaign import Campaign
 from service.limits import TIMELINE_ARMS_MAX
 from service.store import tables
 from service.store.openings import Opening, opening_of
-from service.store.reads.shared import Row, Seen, by_resource, element, prices, real_element, seen
+from service.store.reads.leaves import Decided, Leaf, Leaves, Settled, leaves_of, together
+from service.store.reads.shared import Seen, by_resource, prices, seen
 from service.times import moment_text
 
 
@@ -24,9 +25,9 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Share, mean reward, mean cost and last play of every arm; the null arm is there once it was chosen."""
     one = seen(connection, campaign_id)
     opening = opening_of(connection, one.campaign.number)
-    played = _with_pruned_plays(_plays(connection, one), opening)
-    results = _with_pruned_results(_results(connection, one), opening)
-    total = sum(row["decisions"] for row in played.values())
+    whole = together(leaves_of(connection, one, opening).leaves)
+    played, results = _with_pruned(whole, opening, len(one.campaign.resources))
+    total = sum(plays.made for plays in played.values())
     retired = {one.campaign.arms[index] for index in one.campaign.retired}
     ids = [*one.campaign.arms, *(arm for arm in played if arm not in one.campaign.arm_index)]
     items = []
@@ -35,88 +36,41 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
         items.append(
             {
                 "id": arm,
-                "decisions": plays["decisions"] if plays else 0,
-                "share": plays["decisions"] / total if plays else 0.0,
+                "decisions": plays.made if plays else 0,
+                "share": plays.made / total if plays else 0.0,
                 **_means(one.campaign, result),
-                "last_played": moment_text(plays["last"]) if plays else None,
+                "last_played": moment_text(plays.at) if plays else None,
                 "retired": arm in retired,
             }
         )
     return {"items": items, "next_cursor": None}
 
 
-def _plays(connection: Connection, one: Seen) -> dict[str | None, Row]:
-    decision = tables.decision
-    rows = connection.execute(
-        select(
-            decision.c.arm_id,
-            func.count().label("decisions"),
-            func.max(decision.c.decided_at).label("last"),
-        )
-        .where(decision.c.campaign == one.campaign.number, decision.c.sequence <= one.sequence)
-        .group_by(decision.c.arm_id)
-        .order_by(decision.c.arm_id)
-    ).mappings()
-    return {row["arm_id"]: row for row in rows}
+def _with_pruned(log: Leaf, opening: Opening | None, resources: int) -> Leaf:
+    """The log as it would be had nothing been taken out of it."""
+    nothing = (0,) * resources
+    pruned = Leaf(
+        {arm: Decided(sums.decisions, 0, sums.last) for arm, sums in (opening.arms if opening else {}).items()},
+        {
+            arm: Settled(0, 0, sums.rewards, sums.reward, sums.priced, sums.spent or nothing)
+            for arm, sums in (opening.arms if opening else {}).items()
+        },
+    )
+    return together([log, pruned])
 
 
-def _results(connection: Connection, one: Seen) -> dict[str | None, Row]:
-    """Per arm: sums of what was learnt and of what was booked."""
-    outcome, decision = tables.outcome, tables.decision
-    booked = [
-        func.sum(element(connection, outcome.c.spent, index)).label(f"spent_{index}")
-        for index in range(len(one.campaign.resources))
-    ]
-    priced = func.count(outcome.c.decision.distinct()).filter(outcome.c.spent.is_not(None))
-    rows = connection.execute(
-        select(
-            decision.c.arm_id,
-            func.count(outcome.c.taught).label("rewards"),
-            func.sum(real_element(connection, outcome.c.taught, 0)).label("reward"),
-            priced.label("priced"),
-            *booked,
-        )
-        .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
-        .where(outcome.c.campaign == one.campaign.number, outcome.c.sequence <= one.sequence)
-        .group_by(decision.c.arm_id)
-    ).mappings()
-    return {row["arm_id"]: row for row in rows}
-
-
-def _with_pruned_plays(played: dict[str | None, Row], opening: Opening | None) -> dict[str | None, Row]:
-    merged = dict(played)
-    for arm, sums in (opening.arms if opening else {}).items():
-        left = merged.get(arm, {"decisions": 0, "last": 0})
-        merged[arm] = {"decisions": left["decisions"] + sums.decisions, "last": max(left["last"], sums.last)}
-    return merged
-
-
-def _with_pruned_results(results: dict[str | None, Row], opening: Opening | None) -> dict[str | None, Row]:
-    merged = dict(results)
-    for arm, sums in (opening.arms if opening else {}).items():
-        left = merged.get(arm, {})
-        spent = {f"spent_{index}": int(left.get(f"spent_{index}") or 0) + one for index, one in enumerate(sums.spent)}
-        merged[arm] = {
-            "rewards": left.get("rewards", 0) + sums.rewards,
-            "reward": (left.get("reward") or 0.0) + sums.reward,
-            "priced": left.get("priced", 0) + sums.priced,
-            **spent,
-        }
-    return merged
-
-
-def _means(campaign: Campaign, row: Row | None) -> dict[str, Any]:
-    if row is None:
+def _means(campaign: Campaign, result: Settled | None) -> dict[str, Any]:
+    if result is None:
         return {"rewards": 0, "mean_reward": None, "mean_cost": None}
     means = None
-    if row["priced"]:
-        totals = [int(row[f"spent_{index}"] or 0) for index in range(len(campaign.resources))]
+    if result.priced:
         means = {
-            name: round(total / row["priced"] / 1e6, 9) for name, total in zip(campaign.resources, totals, strict=True)
+            name: round(total / result.priced / 1e6, 9)
+            for name, total in zip(campaign.resources, result.spent, strict=True)
         }
     return {
-        "rewards": row["rewards"],
-        "mean_reward": _unscaled(campaign, row["reward"] / row["rewards"]) if row["rewards"] else None,
+        "rewards": result.rewards,
+        "mean_reward": _unscaled(campaign, result.reward / result.rewards) if result.rewards else None,
         "mean_cost": means,
     }
 
@@ -131,60 +85,64 @@ def _unscaled(campaign: Campaign, learnt: float, count: int = 1) -> float:
 class Stretches:
     """The log in at most so many parts of equal length, but that of what was pruned has everything before it, too."""
 
-    one: Seen
-    points: int
+    bits: int  # 2^bits numbers to a part
     opening: Opening | None
 
     @property
     def first(self) -> int:
         """The part that all before it belongs to."""
-        return 0 if self.opening is None else self._part(self.opening.last_number)
-
-    def _part(self, sequence: int) -> int:
-        return sequence * self.points // (self.one.sequence + 1)
+        return 0 if self.opening is None else self.opening.last_number >> self.bits
 
     def of(self, sequence: int) -> int:
         """In which part a number of the log lies."""
-        return max(self.first, self._part(sequence))
+        return max(self.first, sequence >> self.bits)
 
-    def column(self, sequence: ColumnElement[int]) -> ColumnElement[int]:
-        """The same, for the database to compute."""
-        part = sequence * self.points // (self.one.sequence + 1)
-        return case((part < self.first, self.first), else_=part).label("stretch")
+    def joined(self, log: Leaves) -> dict[int, Leaf]:
+        """The leaves of each part, together."""
+        parts: dict[int, list[Leaf]] = defaultdict(list)
+        for index, leaf in enumerate(log.leaves):
+            if leaf.sums:
+                parts[self.of(index << log.bits)].append(leaf)
+        return {part: together(leaves) for part, leaves in parts.items()}
 
 
 def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[str, Any]:
     """The log in at most so many stretches of equal length: counts of each, sums up to its end, prices at its end."""
     one = seen(connection, campaign_id)
-    stretches = Stretches(one, points, opening_of(connection, one.campaign.number))
-    decided, arms_of = _decided_by_stretch(connection, stretches)
-    settled = _settled_by_stretch(connection, stretches)
-    granted = _granted_by_stretch(connection, stretches)
-    pruned = _pruned_by_stretch(stretches, {arm for plays in arms_of.values() for arm in plays})
-    shown = _prices_at(connection, one, [row["last"] for row in decided.values()])
+    opening = opening_of(connection, one.campaign.number)
+    log = leaves_of(connection, one, opening)
+    stretches = Stretches(max(log.bits, (one.sequence // points).bit_length()), opening)
+    parts = stretches.joined(log)
+    named = _played_most(together(list(parts.values())))
+    granted = _granted_by_stretch(connection, one, stretches)
+    pruned = _pruned_by_stretch(stretches, named)
+    shown = _prices_at(connection, one, [_last(part.decided) for part in parts.values() if part.decided])
     size = len(one.campaign.resources)
     spent, given, reward, quoted = [0] * size, [0] * size, 0.0, dict[str, float]()
     items, round_number = [], 0
-    for stretch in sorted({*decided, *settled, *granted, *pruned}):
-        decision, outcome, grant, before = (part.get(stretch) for part in (decided, settled, granted, pruned))
+    for stretch in sorted({*parts, *granted, *pruned}):
+        part, grant, before = parts.get(stretch, Leaf({}, {})), granted.get(stretch), pruned.get(stretch)
+        summed = [*part.settled.values(), *([before.settled] if before else [])]
         for index in range(size):
-            spent[index] += sum(int(part[f"spent_{index}"] or 0) for part in (outcome, before) if part)
+            spent[index] += sum(result.spent[index] for result in summed)
             spent[index] += int(grant[f"adjust_{index}"]) if grant else 0
             given[index] += int(grant[f"budget_{index}"]) if grant else 0
-        for part in (outcome, before):
-            if part and part["rewards"]:
-                reward += _unscaled(one.campaign, part["reward"], part["rewards"])
-        quoted = shown[decision["last"]] if decision else quoted
-        made = {name: sum(part[name] for part in (decision, before) if part) for name in ("decisions", "plays")}
-        round_number += made["decisions"]
-        parts = [part for part in (decision, outcome, grant, before) if part]
+        reward += sum(_unscaled(one.campaign, result.reward, result.rewards) for result in summed if result.rewards)
+        quoted = shown[_last(part.decided)] if part.decided else quoted
+        decisions = sum(plays.made for plays in part.decided.values()) + (before.decisions if before else 0)
+        plays_made = sum(plays.made for arm, plays in part.decided.items() if arm is not None)
+        round_number += decisions
+        ends = [(plays.last, plays.at) for plays in part.decided.values()]
+        ends += [(result.last, result.at) for result in summed]
+        ends += [(grant["last"], grant["at"])] if grant else []
         items.append(
             {
-                "sequence": max(part["last"] for part in parts),
-                "at": moment_text(max(part["at"] for part in parts)),
+                "sequence": max(last for last, _ in ends),
+                "at": moment_text(max(at for _, at in ends)),
                 "round": round_number,
-                **made,
-                "arms": _both(arms_of[stretch], before),
+                "decisions": decisions,
+                "plays": plays_made + (before.plays if before else 0),
+                "arms": _by_name(part, named, before),
                 "reward": reward,
                 "granted": by_resource(one.campaign, given),
                 "spent": by_resource(one.campaign, spent),
@@ -194,12 +152,32 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
     return {"campaign_id": campaign_id, "items": items, "next_cursor": None}
 
 
-def _both(plays: dict[str, int], before: Row | None) -> dict[str, int]:
+def _last(decided: dict[str | None, Decided]) -> int:
+    return max(plays.last for plays in decided.values())
+
+
+def _played_most(log: Leaf) -> set[str]:
+    """A campaign with `actions` may have any number of arms; these are counted by name."""
+    played = [(-plays.made, arm) for arm, plays in log.decided.items() if arm is not None]
+    return {arm for _, arm in sorted(played)[:TIMELINE_ARMS_MAX]}
+
+
+def _by_name(part: Leaf, named: Collection[str], before: Pruned | None) -> dict[str, int]:
     """Plays by arm, with those that were pruned."""
-    return dict(Counter(plays) + Counter(before["arms"])) if before else plays
+    plays = Counter({arm: plays.made for arm, plays in part.decided.items() if arm is not None and arm in named})
+    return dict(plays + Counter(before.arms if before else {}))
 
 
-def _pruned_by_stretch(stretches: Stretches, named: Collection[str]) -> dict[int, Row]:
+class Pruned(NamedTuple):
+    """What was taken out of the log."""
+
+    decisions: int
+    plays: int
+    arms: dict[str, int]
+    settled: Settled
+
+
+def _pruned_by_stretch(stretches: Stretches, named: Collection[str]) -> dict[int, Pruned]:
     opening = stretches.opening
     if opening is None or not opening.decisions:
         return {}
@@ -207,90 +185,15 @@ def _pruned_by_stretch(stretches: Stretches, named: Collection[str]) -> dict[int
     others = sorted(arm for arm in opening.arms if arm is not None and arm not in named)
     others.sort(key=lambda arm: -opening.arms[arm].decisions)
     shown = {*named, *others[: TIMELINE_ARMS_MAX - len(named)]}
-    row = {
-        "last": opening.last_number,
-        "at": opening.last_at,
-        "decisions": opening.decisions,
-        "plays": opening.plays,
-        "arms": {arm: sums.decisions for arm, sums in opening.arms.items() if arm in shown},
-        "rewards": sum(sums.rewards for sums in opening.arms.values()),
-        "reward": sum(sums.reward for sums in opening.arms.values()),
-    }
-    return {stretches.first: row | {f"spent_{index}": spent for index, spent in enumerate(opening.spent)}}
+    rewards = sum(sums.rewards for sums in opening.arms.values())
+    reward = sum(sums.reward for sums in opening.arms.values())
+    arms = {arm: sums.decisions for arm, sums in opening.arms.items() if arm is not None and arm in shown}
+    settled = Settled(opening.last_number, opening.last_at, rewards, reward, 0, opening.spent)
+    return {stretches.first: Pruned(opening.decisions, opening.plays, arms, settled)}
 
 
-def _decided_by_stretch(
-    connection: Connection, stretches: Stretches
-) -> tuple[dict[int, Row], dict[int, dict[str, int]]]:
-    """Counts by part, and those of the arms that were played most; a campaign with `actions` may have any number."""
-    decision, one = tables.decision, stretches.one
-    stretch = stretches.column(decision.c.sequence)
-    # Both databases keep what is asked twice, so the log is walked through once.
-    counts = (
-        select(
-            stretch,
-            decision.c.arm_id,
-            func.max(decision.c.sequence).label("last"),
-            func.max(decision.c.decided_at).label("at"),
-            func.count().label("decisions"),
-        )
-        .where(decision.c.campaign == one.campaign.number, decision.c.sequence <= one.sequence)
-        .group_by(stretch, decision.c.arm_id)
-        .cte("counts")
-    )
-    most = (
-        select(counts.c.arm_id)
-        .where(counts.c.arm_id.is_not(None))
-        .group_by(counts.c.arm_id)
-        .order_by(func.sum(counts.c.decisions).desc(), counts.c.arm_id)
-        .limit(TIMELINE_ARMS_MAX)
-    )
-    named = case((counts.c.arm_id.in_(most), counts.c.arm_id)).label("named")
-    rows = connection.execute(
-        select(
-            counts.c.stretch,
-            named,
-            func.max(counts.c.last).label("last"),
-            func.max(counts.c.at).label("at"),
-            func.sum(counts.c.decisions).label("decisions"),
-            func.sum(case((counts.c.arm_id.is_not(None), counts.c.decisions), else_=0)).label("plays"),
-        ).group_by(counts.c.stretch, named)
-    )
-    found: dict[int, dict[str, int]] = {}
-    arms_of: dict[int, dict[str, int]] = defaultdict(dict)
-    for row in rows:
-        part = found.setdefault(row.stretch, {"last": 0, "at": 0, "decisions": 0, "plays": 0})
-        part["last"], part["at"] = max(part["last"], row.last), max(part["at"], row.at)
-        part["decisions"] += int(row.decisions)
-        part["plays"] += int(row.plays)
-        if row.named is not None:
-            arms_of[row.stretch][row.named] = int(row.decisions)
-    return {**found}, arms_of
-
-
-def _settled_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, Row]:
-    outcome, one = tables.outcome, stretches.one
-    stretch = stretches.column(outcome.c.sequence)
-    rows = connection.execute(
-        select(
-            stretch,
-            func.max(outcome.c.sequence).label("last"),
-            func.max(outcome.c.at).label("at"),
-            func.count(outcome.c.taught).label("rewards"),
-            func.sum(real_element(connection, outcome.c.taught, 0)).label("reward"),
-            *(
-                func.sum(element(connection, outcome.c.spent, index)).label(f"spent_{index}")
-                for index in range(len(one.campaign.resources))
-            ),
-        )
-        .where(outcome.c.campaign == one.campaign.number, outcome.c.sequence <= one.sequence)
-        .group_by(stretch)
-    ).mappings()
-    return {row["stretch"]: row for row in rows}
-
-
-def _granted_by_stretch(connection: Connection, stretches: Stretches) -> dict[int, dict[str, int]]:
-    grant, one = tables.grant, stretches.one
+def _granted_by_stretch(connection: Connection, one: Seen, stretches: Stretches) -> dict[int, dict[str, int]]:
+    grant = tables.grant
     rows = connection.execute(
         select(grant)
         .where(grant.c.campaign == one.campaign.number, grant.c.sequence <= one.sequence)
