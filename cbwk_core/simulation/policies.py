@@ -7,6 +7,7 @@ from typing import Any
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Policy, Thompson, Throttle
 from cbwk_core.presets import PRESETS
 from cbwk_core.problem import Problem
+from cbwk_core.simulation.vw import IS_INSTALLED, VowpalSquareCB
 from cbwk_core.squarecbwk import SquareCBwK
 
 # What spends at an even pace and otherwise does as the policy in front of the ending says.
@@ -20,6 +21,7 @@ POLICIES = (
     "thompson",
     "egreedy" + PACED,
     "thompson" + PACED,
+    *(["vw"] if IS_INSTALLED else []),
 )
 
 
@@ -44,6 +46,8 @@ def build_policy(
         return _squarecbwk(name, problem, model, oracle, link, two_stage)
     if name == "linucb":
         return LinUCB(problem=problem, model=model)
+    if name == "vw":
+        return VowpalSquareCB(problem=problem, model=model)
     blind = name.removesuffix(PACED)
     policy: Policy[Any] = (EpsilonGreedy if blind == "egreedy" else Thompson)(problem=problem, model=model)
     return Throttle(policy=policy, problem=problem) if name.endswith(PACED) else policy

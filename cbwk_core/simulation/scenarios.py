@@ -23,9 +23,13 @@ from cbwk_core.simulation.environments import (
 from cbwk_core.simulation.flight import Flight, day_and_night
 from cbwk_core.simulation.measurement import COST_MAX
 from cbwk_core.simulation.policies import build_policy
+from cbwk_core.simulation.vw import IS_INSTALLED
 from cbwk_core.squarecbwk import SquareCBwK
 
-POLICIES = ("practical", "paper", "linucb", "egreedy", "thompson", "egreedy-paced", "thompson-paced")
+POLICIES = (
+    *("practical", "paper", "linucb", "egreedy", "thompson", "egreedy-paced", "thompson-paced"),
+    *(["vw"] if IS_INSTALLED else []),
+)
 # The oracle of the baselines; only policies with the same one are compared.
 LINEAR = "newton"
 

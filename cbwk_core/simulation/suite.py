@@ -29,7 +29,7 @@ USED_MIN = 0.97
 # Columns of characters that the table needs.
 TABLE_WIDTH = 190
 # How much longer one round of a policy takes than one of `practical`, roughly: so that the longest task comes first.
-WEIGHTS = {"thompson": 1.5, "thompson-paced": 1.7}
+WEIGHTS = {"thompson": 1.5, "thompson-paced": 1.7, "vw": 8.0}
 
 
 class Task(NamedTuple):

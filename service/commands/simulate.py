@@ -14,8 +14,8 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="practical, paper, authors, linucb, egreedy, thompson, egreedy-paced or thompson-paced; may be given "
-            "several times.  [default: practical and linucb]"
+            help="practical, paper, authors, linucb, egreedy, thompson, egreedy-paced, thompson-paced or, where it is "
+            "installed, vw (SquareCB of Vowpal Wabbit); may be given several times.  [default: practical and linucb]"
         ),
     ] = None,
     horizon: Annotated[int, typer.Option(help="Rounds of a run.")] = 2000,
