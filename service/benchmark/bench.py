@@ -157,8 +157,7 @@ class Bench:
                 self._read_while_deciding(subject)
             sizes = report.raw["memory while the log grows"]
             report.figures.append(Figure(f"memory after {total} ÷ after a fifth", sizes[-1] / sizes[1], most=1.1))
-            each = path.stat().st_size / _rows(path) - mean(map(len, work.contexts()))
-            report.figures.append(Figure("database, decision + outcome beyond the context", each, "bytes", most=600.0))
+            report.figures.append(_bytes_each(path))
             self.say(f"start with {total}")
             with served(self.cores, url) as server:
                 report.figures.append(Figure(f"start with {total}", server.ready_seconds, "s", most=3.0))
@@ -196,12 +195,13 @@ class Bench:
 
 def _one_by_one(report: Report, lite: Subject, empty: Callable[[], Load], seconds: float) -> None:
     """Decisions, outcomes and pairs, with a baseline before each."""
-    base, ours = empty(), lite.decide(seconds)
+    base, before = empty(), len(lite.open)
+    ours = lite.decide(seconds)
     for name, load in (("baseline", base), ("decide", ours)):
         report.note(name, load.rate)
         report.note(f"{name} p99", load.percentile(99))
         report.note(f"{name}, generator busy", load.busy)
-    report.note("arms", len(lite.open) / ours.statuses[200])
+    report.note("arms", (len(lite.open) - before) / ours.statuses[200])
     report.note("baseline beside feedback", empty().rate)
     report.note("feedback", lite.feedback(seconds).rate)
     report.note("baseline beside pairs", empty().rate)
@@ -229,9 +229,14 @@ def _ratios(report: Report) -> Iterator[Figure]:
     yield Figure("p99.9 at half load, open loop", report.middle("half load p99.9"), "ms", most=30.0)
 
 
-def _rows(path: Path) -> int:
+def _bytes_each(path: Path) -> Figure:
+    """Of the log alone: snapshots do not grow with it, and their share depends on how many campaigns there are."""
     with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM decision").fetchone()[0])
+        (rows,) = connection.execute("SELECT count(*) FROM decision").fetchone()
+        kept = [size for (size,) in connection.execute("SELECT length(data) FROM snapshot")]
+    each = (path.stat().st_size - sum(kept)) / rows - mean(map(len, work.contexts()))
+    remark = f"without {len(kept):,} snapshots, {sum(kept) / 1e6:,.0f} MB"
+    return Figure("database, decision + outcome beyond the context", each, "bytes", most=600.0, remark=remark)
 
 
 def machine() -> dict[str, Any]:

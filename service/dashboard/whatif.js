@@ -117,6 +117,11 @@ function columns(choose) {
   ];
 }
 
+function choice(id, values, none) {
+  const nothing = none === undefined ? [] : [h("option", { value: "" }, none)];
+  return h("select", { id }, nothing, values.map((value) => h("option", { value }, value)));
+}
+
 /** The form that starts an evaluation; `done(evaluation)` is called once the service has taken it. */
 export function askWhatIf(campaign, done) {
   const title = `Ask the log of ${campaign.id}`;
@@ -128,6 +133,8 @@ export function askWhatIf(campaign, done) {
   const arms = campaign.config.arms.map((arm) => h("option", { value: arm.id }, arm.id));
   const arm = h("select", { id: "ask-arm" }, h("option", { value: "" }, "none"), arms);
   const uniform = h("input", { type: "checkbox", id: "ask-uniform", checked: true });
+  const preset = choice("ask-preset", ["practical", "paper", "authors"], "none");
+  const oracle = choice("ask-oracle", ["newton", "gradient", "aggregate", "kernel"]);
   const own = h("input", { type: "checkbox", id: "ask-own" });
   const budgets = campaign.accounts.map((account) => ({
     account,
@@ -143,8 +150,11 @@ export function askWhatIf(campaign, done) {
     const candidates = [
       ...(arm.value ? [{ type: "fixed", arm: arm.value }] : []),
       ...(uniform.checked ? [{ type: "uniform" }] : []),
+      ...(preset.value
+        ? [{ type: "policy", policy: { preset: preset.value, oracle: { kind: oracle.value } } }]
+        : []),
     ];
-    if (!candidates.length && !own.checked) return say("Choose an arm, all arms alike, or its own policy.");
+    if (!candidates.length && !own.checked) return say("Choose an arm, all arms alike, a policy, or its own.");
     start.disabled = true;
     wrong.hidden = true;
     try {
@@ -168,6 +178,9 @@ export function askWhatIf(campaign, done) {
     h("p", {}, "What would have come of it? A process of its own works that out; the campaign goes on as it is."),
     h("div", { class: "field" }, h("label", { for: arm.id }, "Always the same arm"), arm),
     checked(uniform, "All arms alike"),
+    h("div", { class: "field" },
+      h("label", { for: preset.id }, "Another policy, which learns along the log"), preset,
+      h("label", { for: oracle.id }, "Its oracle"), oracle),
     checked(own, "Its own policy again, with the budgets below"),
     budgets.map(({ account, input }) =>
       h("div", { class: "field" },

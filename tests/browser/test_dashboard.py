@@ -292,6 +292,8 @@ def test_the_log_is_asked_what_if_and_the_report_is_the_services(open_page, serv
     page = signed_in(open_page, server, place=made(client, "asked", 100))
     page.get_by_role("button", name="Ask…").click()
     page.get_by_label("Always the same arm").select_option("lake")
+    page.get_by_label("Another policy").select_option("practical")
+    page.get_by_label("Its oracle").select_option("gradient")
     page.get_by_label("Its own policy again").check()
     page.get_by_label("Budget of usd").fill("2.5")
     page.get_by_role("button", name="Ask", exact=True).click()
@@ -300,8 +302,9 @@ def test_the_log_is_asked_what_if_and_the_report_is_the_services(open_page, serv
     listed = client.get("/admin/campaigns/asked/evaluations").json()["items"]
     result = client.get(f"/admin/campaigns/asked/evaluations/{listed[0]['id']}").json()["result"]
     assert result["budgets"] == {"usd": 2.5, "impressions": 1000}
-    assert [one["candidate"]["type"] for one in result["candidates"]] == ["fixed", "uniform"]
-    for name, found in zip(("Always lake", "All arms alike"), result["candidates"], strict=True):
+    assert [one["candidate"]["type"] for one in result["candidates"]] == ["fixed", "uniform", "policy"]
+    names = ("Always lake", "All arms alike", "Another policy (practical, gradient)")
+    for name, found in zip(names, result["candidates"], strict=True):
         card = page.get_by_role("article", name=name)
         assert found["summary"] in card.inner_text()
         assert all(warned["text"][1:] in card.inner_text() for warned in found["warnings"])
