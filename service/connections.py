@@ -50,6 +50,7 @@ class Connection(HttpToolsProtocol):
             and (self.cycle is None or self.cycle.response_complete)
             and self._gate.is_shut(self._under_way)
             and not self.transport.is_closing()
+            and not self.flow.write_paused
         ):
             refusal = self._gate.refusal_of(data, self.server_state.default_headers)
             if refusal is not None:

@@ -60,7 +60,7 @@ class Gate:
         length = head[at + len(_LENGTH) : head.find(b"\r\n", at + 2)]
         if at < 0 or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX or len(data) != end + 4 + int(length):
             return None
-        if head.find(_LENGTH_NAME, at + len(_LENGTH)) >= 0 or any(name in head for name in _UNUSUAL):
+        if head.count(_LENGTH_NAME) > 1 or any(name in head for name in _UNUSUAL):
             return None
         return self.refusal(b"POST", target, headers)
 

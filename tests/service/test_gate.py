@@ -45,6 +45,7 @@ def test_one_whole_request_is_refused_by_its_bytes(gate, data):
         HEAD + LENGTH + LENGTH + b"\r\n" + BODY,
         HEAD + b"Content-Length: 5\r\n" + LENGTH + b"\r\n" + BODY,
         HEAD + LENGTH + b"content-length:5\r\n\r\n" + BODY,
+        HEAD + b"content-length:5\r\n" + LENGTH + b"\r\n" + BODY,
         HEAD + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + BODY,
         HEAD + LENGTH + b"Connection: close\r\n\r\n" + BODY,
         HEAD + LENGTH + b"Expect: 100-continue\r\n\r\n" + BODY,
