@@ -54,7 +54,7 @@ class Pace:
     def after(self, commands: int, seconds: float, lag_seconds: float = 0.0) -> Pace:
         """The pace when another batch has ended, and the event loop took so long to get to the answers before.
 
-        >>> Pace(1.0, 10_000, seconds_each=0.0003).after(256, 256 * 0.0003).under_way_max
+        >>> Pace(1.0, 10_000, seconds_each=0.00025).after(256, 256 * 0.00025).under_way_max
         2000
         """
         lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds

@@ -91,6 +91,7 @@ async def send_again(server, path, pages):
     return answers
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing_that_was_answered_and_counts_nothing_twice(migrated_url):
     diary = Diary()
     for kill in range(KILLS):

@@ -149,6 +149,7 @@ class Scenario(linked.as_state_machine()):
         case.validate_response(response, checks=CHECKS)
 
 
+@pytest.mark.slow
 def test_scenarios_along_the_links_are_answered_as_the_document_says():
     with running_server(database_url="sqlite:///cbwk.db") as server, calls(server) as client:
         Scenario.client = client

@@ -40,6 +40,7 @@ def test_of_a_thousand_simultaneous_decisions_exactly_as_many_hold_as_there_is_r
         check_that_all_who_fit_hold([server])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 def test_three_processes_on_one_database_together_hold_exactly_as_many(migrated_url):
     with ExitStack() as stack:

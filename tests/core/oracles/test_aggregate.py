@@ -123,6 +123,7 @@ def test_every_target_has_weights_of_its_own():
     assert state.log_weights[0, 1].argmax() == 0  # a coin does not
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rounds_leave_every_number_finite_and_the_weights_normalised():
     rng = np.random.default_rng(2)
     x = rng.random((100_000, 1))

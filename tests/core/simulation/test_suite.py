@@ -20,6 +20,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 def test_the_command_runs_every_policy_in_the_rows_asked_for_and_writes_what_it_prints(tmp_path, capsys):
     arguments = ["simulate", "--suite", "--quick", "--only", "generous, per arm", "--workers", "1"]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
