@@ -27,7 +27,7 @@ MARGIN = 0.03
 # And must have used this share of the budget that binds.
 USED_MIN = 0.97
 # Columns of characters that the table needs.
-TABLE_WIDTH = 190
+TABLE_WIDTH = 208
 # How much longer one round of a policy takes than one of `practical`, roughly: so that the longest task comes first.
 WEIGHTS = {"thompson": 1.5, "thompson-paced": 1.7, "vw": 8.0}
 
