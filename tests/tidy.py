@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,8 +55,9 @@ def pure_sources() -> list[Source]:
     return [source for source in library_sources() if not source.name.startswith("cbwk_core/simulation/")]
 
 
+@cache
 def text_sources() -> list[Source]:
-    """Every text file a clone would have."""
+    """Every text file a clone would have, read and parsed once."""
     sources = []
     for path in sorted(_kept_files(ROOT)):
         try:

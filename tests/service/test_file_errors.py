@@ -13,6 +13,8 @@ import pytest
 from tests.service.http_calls import account, calls, campaign, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 END_SECONDS_MAX = 15
 DISK_BYTES = 16 * 2**20
 

@@ -18,6 +18,8 @@ from tests.service.databases import Server
 from tests.service.http_calls import account, at_once, calls, campaign, create, decide_body, failed_checks
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_SECONDS = 1.0
 GRACE_SECONDS = 0.5
 BACK_SECONDS_MAX = 10.0

@@ -26,6 +26,8 @@ from tests.service.http_calls import HEADERS, calls, create
 from tests.service.http_client import ADMIN_KEY, served
 from tests.service.server_process import running_server
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -149,7 +151,6 @@ class Scenario(linked.as_state_machine()):
         case.validate_response(response, checks=CHECKS)
 
 
-@pytest.mark.slow
 def test_scenarios_along_the_links_are_answered_as_the_document_says():
     with running_server(database_url="sqlite:///cbwk.db") as server, calls(server) as client:
         Scenario.client = client

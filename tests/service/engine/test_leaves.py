@@ -74,7 +74,7 @@ def assert_true(database, found):
     assert max(expected, default=0) < len(found.leaves)
 
 
-@pytest.mark.parametrize("leaves_max", [1, 3, 50, 1_000])
+@pytest.mark.parametrize("leaves_max", [3, 1_000])
 def test_leaves_are_true_while_the_log_grows_and_after_some_of_it_was_pruned(database, live, monkeypatch, leaves_max):
     monkeypatch.setattr(leaves, "LEAVES_MAX", leaves_max)
     monkeypatch.setattr(leaves, "NUMBERS_PER_STATEMENT", 16)

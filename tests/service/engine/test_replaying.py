@@ -14,6 +14,8 @@ from service.store import reads, tables
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.histories import lived
 
+pytestmark = pytest.mark.slow
+
 
 def told(database, number=1):
     """A replay, and how far it said it was each time."""

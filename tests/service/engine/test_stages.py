@@ -34,6 +34,8 @@ from tests.service.engine.staged import (
     usd_of,
 )
 
+pytestmark = pytest.mark.slow
+
 
 async def report(engine, i, body, **halves):
     arm = ARMS[body["arm"]]
