@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
+from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracle import Array, Integers, finite
 from cbwk_core.oracles.newton import Newton, NewtonState
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.problem import NULL_ARM, Problem, Ticket
 
 MODELS = ("shared", "per_arm")
 # Scores this close are ties and go to the lower index: which of two equal sums comes out larger in the last place may
@@ -30,7 +31,7 @@ class LearnerState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearLearner:
+class LinearLearner(Baseline):
     """Ridge regression on one Gram matrix, which is the Newton oracle with the identity link and no projection.
 
     >>> problem = Problem.of(arms=2, dimension=2, resources=1, horizon=10, budget=5)
@@ -50,16 +51,6 @@ class LinearLearner:
             raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
         if self.problem.arms < 1:
             raise ValueError("a baseline needs at least one arm, got 0")
-
-    @property
-    def arms(self) -> int:
-        """How many arms there are, without the null arm."""
-        return self.problem.arms
-
-    @property
-    def resources(self) -> int:
-        """How many budgets there are."""
-        return self.problem.resources
 
     @cached_property
     def oracle(self) -> Newton:
@@ -109,43 +100,6 @@ class LinearLearner:
     def cancel(self, state: LearnerState, tickets: Ticket) -> LearnerState:
         """Give the holds back; nothing is learnt."""
         return state._replace(account=accounts.cancelled(state.account, tickets.arm))
-
-    def refresh_due(self, state: LearnerState) -> bool:
-        """Never: all is done every round."""
-        del state
-        return False
-
-    def refresh(self, state: LearnerState) -> LearnerState:
-        """Nothing to do."""
-        return state
-
-    def answer(
-        self,
-        state: LearnerState,
-        features: Array,
-        predictions: Array,
-        allowed: NDArray[np.bool_],
-        column: Integers,
-        probabilities: Array,
-    ) -> Choice:
-        """The choice of one column per lane, the null arm being the last of probabilities (lanes, arms + 1)."""
-        rows = np.arange(column.size)
-        real = column < self.arms
-        arm = np.where(real, column, NULL_ARM)
-        mine = features if self.model == "per_arm" else features[rows, arm]
-        predicted = predictions[rows, arm] * real[:, None]
-        ticket = Ticket.of(
-            arm=arm,
-            features=mine * real[:, None],
-            reward=predicted[:, 0],
-            costs=predicted[:, 1:],
-            rho=np.broadcast_to(self.problem.rho, (column.size, self.resources)),
-            value=predictions[..., 0].max(axis=1, initial=0.0),
-            round=state.account.round,
-            hold=self.problem.hold[arm] * real[:, None],
-        )
-        reason = accounts.reasons(self.problem, state.account, allowed)
-        return Choice(arm, probabilities[rows, column], probabilities, reason, ticket)
 
 
 def best_column(scores: Array, allowed: NDArray[np.bool_]) -> Integers:

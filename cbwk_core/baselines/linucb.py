@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, certain
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracle import Array, Integers, frozen
@@ -29,7 +30,7 @@ class LinUCBState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinUCB:
+class LinUCB(Baseline):
     """Configuration of the baseline.
 
     delta: None takes β = √m, which is what the authors of SquareCBwK compare with; a number takes the confidence radius
@@ -59,16 +60,6 @@ class LinUCB:
         for name, value in (("z", self.z), ("step", self.step)):
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-
-    @property
-    def arms(self) -> int:
-        """How many arms there are, without the null arm."""
-        return self.problem.arms
-
-    @property
-    def resources(self) -> int:
-        """How many budgets there are."""
-        return self.problem.resources
 
     @cached_property
     def learner(self) -> LinearLearner:
@@ -147,15 +138,6 @@ class LinUCB:
         """As if null had been played."""
         learner = self.learner.cancel(state.learner, tickets)
         return LinUCBState(learner, self._moved(state, -tickets.costs * self.problem.scale))
-
-    def refresh_due(self, state: LinUCBState) -> bool:
-        """Never: all is done every round."""
-        del state
-        return False
-
-    def refresh(self, state: LinUCBState) -> LinUCBState:
-        """Nothing to do."""
-        return state
 
     def _moved(self, state: LinUCBState, gradient: Array) -> Array:
         total = gradient.reshape(-1, *state.log_weights.shape).sum(axis=0)

@@ -28,6 +28,7 @@ from scipy.special import softmax
 from cbwk_core import schedules
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
+from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.inverse_gap import inverse_gap_weights, sample
 from cbwk_core.lagrangian import scores
@@ -94,7 +95,7 @@ class NotebookState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notebook:
+class Notebook(Baseline):
     """SquareCBwK as the authors ran it, for equal budgets and max costs of 1; a policy of the runner.
 
     oracle: "newton" or "gradient". Outcomes are settled in the round of their decision: the notebook knows no delay.
@@ -117,16 +118,6 @@ class Notebook:
             raise ValueError(f"oracle must be one of {ORACLES}, got {self.oracle!r}")
         if len(set(self.problem.budget)) > 1 or (self.problem.hold != 1.0).any():
             raise ValueError("the notebook knows equal budgets and max costs of 1 only")
-
-    @property
-    def arms(self) -> int:
-        """How many arms there are, without the null arm."""
-        return self.problem.arms
-
-    @property
-    def resources(self) -> int:
-        """How many budgets there are."""
-        return self.problem.resources
 
     @cached_property
     def gamma(self) -> float:
@@ -269,12 +260,3 @@ class Notebook:
     def cancel(self, state: NotebookState, tickets: Ticket) -> NotebookState:
         """Give the holds back; nothing is learnt."""
         return state._replace(account=accounts.cancelled(state.account, tickets.arm))
-
-    def refresh_due(self, state: NotebookState) -> bool:
-        """Never: all is done every round."""
-        del state
-        return False
-
-    def refresh(self, state: NotebookState) -> NotebookState:
-        """Nothing to do."""
-        return state

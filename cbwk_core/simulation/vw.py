@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
+from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.inverse_gap import sample
 from cbwk_core.oracle import Array, finite
@@ -47,21 +48,11 @@ class VowpalState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VowpalSquareCB:
+class VowpalSquareCB(Baseline):
     """SquareCB on the reward with VW's own defaults, over text; null only where no arm can be paid."""
 
     problem: Problem
     model: str = "shared"
-
-    @property
-    def arms(self) -> int:
-        """How many arms there are, without the null arm."""
-        return self.problem.arms
-
-    @property
-    def resources(self) -> int:
-        """How many budgets there are."""
-        return self.problem.resources
 
     @cached_property
     def _workspace(self) -> Any:
@@ -92,31 +83,13 @@ class VowpalSquareCB:
                 action = int(allowed[lane, : column[lane]].sum())
                 number = int(state.account.round[lane])
                 state.asked[lane][number] = Asked(lines[lane], action, probabilities[lane, column[lane]])
-        return self._choice(state, x, allowed, column, probabilities)
+        nothing = np.zeros((lanes, self.arms, 1 + self.resources))  # VW tells probabilities only
+        return self.answer(state, x, nothing, allowed, column, probabilities)
 
     def _lines(self, features: Array, allowed: NDArray[np.int64]) -> list[str]:
         if self.model == "shared":
             return [f"|a {_words(features[arm])}" for arm in allowed]
         return [f"shared |s {_words(features)}", *(f"|a arm{arm}" for arm in allowed)]
-
-    def _choice(
-        self, state: VowpalState, features: Array, allowed: NDArray[np.bool_], column: Any, probabilities: Array
-    ) -> Choice:
-        rows, real = np.arange(column.size), column < self.arms
-        arm = np.where(real, column, NULL_ARM)
-        mine = features if self.model == "per_arm" else features[rows, arm]
-        ticket = Ticket.of(
-            arm=arm,
-            features=mine * real[:, None],
-            reward=np.zeros(column.size),
-            costs=np.zeros((column.size, self.resources)),
-            rho=np.broadcast_to(self.problem.rho, (column.size, self.resources)),
-            value=np.zeros(column.size),
-            round=state.account.round,
-            hold=self.problem.hold[arm] * real[:, None],
-        )
-        reason = accounts.reasons(self.problem, state.account, allowed)
-        return Choice(arm, probabilities[rows, column], probabilities, reason, ticket)
 
     def commit(self, state: VowpalState, ticket: Ticket) -> VowpalState:
         """Count the round and hold what the arm may cost."""
@@ -146,15 +119,6 @@ class VowpalSquareCB:
         for row in np.flatnonzero(tickets.arm != NULL_ARM):
             state.asked[row % len(state.workspaces)].pop(int(tickets.round[row]))
         return state._replace(account=accounts.cancelled(state.account, tickets.arm))
-
-    def refresh_due(self, state: VowpalState) -> bool:
-        """Never: all is done every round."""
-        del state
-        return False
-
-    def refresh(self, state: VowpalState) -> VowpalState:
-        """Nothing to do."""
-        return state
 
 
 def _words(values: Array) -> str:
