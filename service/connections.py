@@ -33,7 +33,8 @@ class Connection(HttpToolsProtocol):
     _head: Head | None = None  # of a request that goes the short way, as long as its body is not all there
     _body: bytes
     _at_rest = True  # between two requests, with nothing of the next
-    _refused_at = 0.0
+    _came = b""  # with what the request begins that is being parsed, perhaps the whole of it
+    _answered_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
@@ -43,35 +44,57 @@ class Connection(HttpToolsProtocol):
         self._express: Express | None = getattr(self.config.app, "express", None)
 
     def data_received(self, data: bytes) -> None:
-        """Something has come; under overload most is refused without being parsed, for two thirds of the cost."""
-        if (
-            self._at_rest
-            and self._gate is not None
-            and (self.cycle is None or self.cycle.response_complete)
-            and self._gate.is_shut(self._under_way)
-            and not self.transport.is_closing()
-            and not self.flow.write_paused
-        ):
-            refusal = self._gate.refusal_of(data, self.server_state.default_headers)
-            if refusal is not None:
-                self.awaited_since = None
-                self._refused_at = self.loop.time()
-                self.transport.write(refusal)
-                if self.timeout_keep_alive_task is None:
-                    self.on_response_complete()
+        """Something has come; what is like something before is not parsed again."""
+        self._came = b""
+        if self._at_rest and self._express is not None and (self.cycle is None or self.cycle.response_complete):
+            if not self.transport.is_closing() and not self.flow.write_paused and self._is_taken(data, self._express):
                 return
+            self._came = data
         super().data_received(data)
 
+    def _is_taken(self, data: bytes, express: Express) -> bool:
+        """Whether the data was one request that could be answered, or refused, by its bytes alone."""
+        if self._is_shut:
+            assert self._gate is not None
+            refusal = self._gate.refusal_of(data, self.server_state.default_headers)
+            if refusal is None:
+                return False
+            self.awaited_since = None
+            self.transport.write(refusal)
+            self.on_response_complete()
+            return True
+        known = express.known(data)
+        if known is None:
+            return False
+        exchange = express.take(self, *known)
+        if exchange is None:
+            return False
+        self.awaited_since = None
+        if not exchange.response_complete:
+            self.cycle = exchange  # type: ignore[assignment]
+        return True
+
     @property
-    def _under_way(self) -> int:
+    def _is_shut(self) -> bool:
+        assert self._gate is not None
         assert self._express is not None
-        return len(self.tasks) + self._express.under_way
+        return self._gate.is_shut(len(self.tasks) + self._express.under_way)
+
+    def on_response_complete(self) -> None:
+        """An answer was given; the alarm for a connection that rests is not set anew if it is set."""
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None or self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that has rested; a refusal does not set its alarm anew: that costs half as much again."""
-        rested = self.loop.time() - self._refused_at
-        if rested < self.timeout_keep_alive:
-            left = self.timeout_keep_alive - rested
+        """Close a connection that has rested for long enough."""
+        left = self.timeout_keep_alive - (self.loop.time() - self._answered_at)
+        if self.cycle is not None and not self.cycle.response_complete:
+            left = self.timeout_keep_alive
+        if left > 0:
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()
@@ -102,9 +125,9 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _is_refused(self) -> bool:
-        assert self._gate is not None
-        if not self._gate.is_shut(self._under_way):
+        if not self._is_shut:
             return False
+        assert self._gate is not None
         refusal = self._gate.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
         if refusal is None or self.transport.is_closing() or not self.parser.should_keep_alive():
             return False
@@ -129,6 +152,7 @@ class Connection(HttpToolsProtocol):
             assert self._express is not None
             exchange = self._express.take(self, head, self._body)
             if exchange is not None:
+                self._express.learn(self._came, head, self._body)
                 if not exchange.response_complete:
                     self.cycle = exchange  # type: ignore[assignment]
                 return

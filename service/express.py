@@ -6,6 +6,8 @@ remembered. Everything else goes the long way, through uvicorn and FastAPI, and 
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from time import perf_counter
@@ -31,6 +33,9 @@ from service.routes.parts import TOO_LATE
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+# Heads that are remembered, and how long they may be: ours have 200 bytes, and clients have few.
+HEADS_MAX = 1_024
+HEAD_BYTES_MAX = 4_096
 _STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in CAUTIONS)
 
@@ -43,6 +48,15 @@ class Head(NamedTuple):
     route: HotRoute
     key: str
     request_id: str
+    named: bool  # by the client
+
+
+class _Known(NamedTuple):
+    """What is known of a request whose head was parsed before, byte for byte."""
+
+    route: HotRoute
+    key: str
+    length: int  # of its body
 
 
 class Express:
@@ -56,6 +70,9 @@ class Express:
         self.metrics = metrics
         self.under_way = 0
         self._ids = RequestIds()
+        self._known: dict[bytes, _Known] = {}
+        self._waiting: deque[Exchange] = deque()  # in the order of their deadlines, the answered ones taken out in turn
+        self._alarm: Any = None  # rings for the first of them
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
         """What is known of a request by its headers; None where it has to go the long way."""
@@ -80,9 +97,30 @@ class Express:
         if not key:
             return None
         identity = given.decode("latin-1")
-        if not is_id(identity):
-            identity = self._ids.next()
-        return Head(route, key, identity)
+        named = is_id(identity)
+        return Head(route, key, identity if named else self._ids.next(), named)
+
+    def known(self, data: bytes) -> tuple[Head, bytes] | None:
+        """Head and body of what is one whole request with a head that was learnt; None if it has to be parsed."""
+        end = data.find(b"\r\n\r\n") + 4
+        known = self._known.get(data[:end])
+        if known is None or len(data) != end + known.length:
+            return None
+        return Head(known.route, known.key, self._ids.next(), named=False), data[end:]
+
+    def learn(self, data: bytes, head: Head, body: bytes) -> None:
+        """Remember the head of a request that was parsed, if this is the whole of it: the same bytes mean the same.
+
+        A client's requests differ in their bodies and little else, and to parse their heads takes as long as the
+        bodies. Only who has a key is remembered: others cannot fill the memory.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        whole = len(data) == end + len(body) and end <= HEAD_BYTES_MAX
+        if not whole or head.named or self._state.keyring.remembered(head.key)[1] is None:
+            return
+        if len(self._known) >= HEADS_MAX:
+            self._known.clear()
+        self._known[data[:end]] = _Known(head.route, head.key, len(body))
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that can be done without waiting for anything but the engine."""
@@ -101,6 +139,28 @@ class Express:
             exchange.fail(error)
         return exchange
 
+    def wait_for(self, exchange: Exchange) -> None:
+        """See to it that an exchange is answered by its deadline; all have the same time, so they are due in turn."""
+        self._waiting.append(exchange)
+        if self._alarm is None:
+            self._set_alarm(exchange.loop)
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = loop.call_at(self._waiting[0].due, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm, now = None, loop.time()
+        self.tidy()
+        while self._waiting and self._waiting[0].due <= now:
+            self._waiting[0].give_up()  # which takes it out
+        if self._waiting:
+            self._set_alarm(loop)
+
+    def tidy(self) -> None:
+        """Take out what was answered and stands first."""
+        while self._waiting and self._waiting[0].response_complete:
+            self._waiting.popleft()
+
 
 class _Nobody:
     """Who waits for more of a request that is there as a whole."""
@@ -113,7 +173,6 @@ class Exchange:
     """A request under way. To uvicorn it is its connection's cycle, of which it reads and writes the public names."""
 
     __slots__ = (
-        "_alarm",
         "_asked",
         "_connection",
         "_express",
@@ -121,6 +180,7 @@ class Exchange:
         "_started",
         "_waiter",
         "disconnected",
+        "due",
         "keep_alive",
         "response_complete",
     )
@@ -130,8 +190,8 @@ class Exchange:
         self._express, self._connection, self._head = express, connection, head
         self._started = perf_counter()
         self._asked: Asked | None = None
-        self._alarm: Any = None
         self._waiter: Any = None
+        self.due = 0.0  # on the loop's clock
         self.disconnected = False
         self.keep_alive = True
         self.response_complete = False
@@ -144,7 +204,14 @@ class Exchange:
             return
         self._asked = asked
         self._waiter = engine.ask(asked.commands, self._deliver)
-        self._alarm = self._connection.loop.call_later(deadline_seconds, self._ring)
+        self.due = self.loop.time() + deadline_seconds
+        self._express.wait_for(self)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of its connection."""
+        loop: asyncio.AbstractEventLoop = self._connection.loop
+        return loop
 
     def _deliver(self, items: Sequence[Item]) -> None:
         assert self._asked is not None, "only what was asked is answered"
@@ -157,7 +224,7 @@ class Exchange:
         else:
             self._send(response)
 
-    def _ring(self) -> None:
+    def give_up(self) -> None:
         """Nobody waits for ever, not even for a database that hangs; what was begun is still finished."""
         self._waiter.gone = True
         self.fail(Unavailable(TOO_LATE, kind="deadline-passed"))
@@ -173,10 +240,9 @@ class Exchange:
 
     def _send(self, response: Response) -> None:
         self.response_complete = True
-        if self._alarm is not None:
-            self._alarm.cancel()
         express, connection = self._express, self._connection
         express.under_way -= 1
+        express.tidy()
         gone = self.disconnected or connection.transport.is_closing()
         express.metrics.count_request("POST", self._head.route.path, CLIENT_GONE if gone else response.status_code)
         if gone:

@@ -13,6 +13,8 @@ from service.limits import PAGE_MAX, TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.times import moment_microseconds, moment_text
 
+TWICE = "must not have the same id twice"
+
 
 class Body(BaseModel):
     """A request's body or a part of one: a string is no number, NaN and infinity are none either, and a field nobody
@@ -66,7 +68,7 @@ def unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:
 
 def _no_twins(ids: list[str]) -> list[str]:
     if len(set(ids)) != len(ids):
-        raise ValueError("must not have the same id twice")
+        raise ValueError(TWICE)
     return ids
 
 
@@ -90,8 +92,10 @@ PositiveAmount = Annotated[float, Field(gt=0, le=AMOUNT_MAX), *_exact]
 SignedAmount = Annotated[float, Field(ge=-AMOUNT_MAX, le=AMOUNT_MAX), *_exact]
 Cost = Annotated[float, Field(ge=0, le=AMOUNT_MAX)]
 
-# By feature name, or a list of numbers where a plain dimension is declared.
-Features = dict[str, float | Value] | list[float]
+# By feature name, or a list of numbers where a plain dimension is declared. The first kind that fits is the only one:
+# to look for a better one takes as long as the rest.
+_Feature = Annotated[float | Value, Field(union_mode="left_to_right")]
+Features = Annotated[dict[str, _Feature] | list[float], Field(union_mode="left_to_right")]
 
 Limit = Annotated[int, Field(ge=1, le=PAGE_MAX)]
 Amounts = dict[str, float]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, SkipValidation, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, SkipValidation, model_validator
 
 from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX
-from service.schemas.base import Amount, Amounts, Answered, Body, Cost, Features, Id, Misfit, example, unique
+from service.schemas.base import TWICE, Amount, Amounts, Answered, Body, Cost, Features, Id, Misfit, example
 from service.schemas.problem import ProblemDocument
 
 _CONTEXT = {"device": "mobile", "hour": 13, "site": "news.example"}
@@ -55,6 +55,12 @@ class Action(Body):
     max_cost: Annotated[dict[Id, Amount], Field(max_length=RESOURCES_MAX)] | None = None
 
 
+def _different(actions: list[Action]) -> list[Action]:
+    if len({action.id for action in actions}) != len(actions):
+        raise ValueError(TWICE)
+    return actions
+
+
 class DecideItem(Body):
     """One request of a batch."""
 
@@ -63,19 +69,13 @@ class DecideItem(Body):
     exclude: Annotated[list[Id], Field(max_length=EXCLUDE_MAX)] = Field(
         default_factory=list, description="arms not to choose"
     )
-    actions: Annotated[list[Action], Field(min_length=1, max_length=ACTIONS_MAX)] | None = Field(
-        default=None, description='replace the campaign\'s arms, where its model is "shared"'
+    actions: Annotated[list[Action], Field(min_length=1, max_length=ACTIONS_MAX), AfterValidator(_different)] | None = (
+        Field(default=None, description='replace the campaign\'s arms, where its model is "shared"')
     )
 
     baseline_arm: Id | None = Field(
         default=None, description="in shadow mode, and only there: what will be played, null for nothing"
     )
-
-    @model_validator(mode="after")
-    def _actions_are_different(self) -> Self:
-        if self.actions is not None:
-            unique("actions", (action.id for action in self.actions))
-        return self
 
     def plain_actions(self) -> list[dict[str, Any]] | None:
         """The actions as the engine takes them."""

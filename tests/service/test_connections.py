@@ -1,18 +1,29 @@
-"""A connection that rests is closed, and one whose requests are refused does not rest."""
+"""A connection that rests is closed, and one whose requests are answered does not rest."""
 
 import asyncio
 import socket
+from math import inf
 from types import SimpleNamespace
 
 import uvicorn
 import uvloop
 
+from service.app import create_app
+from service.auth import KeyRing
 from service.connections import Connection
+from service.engine import Waiter
+from service.engine.commands import Answer, Item
 from service.gate import Gate
 from service.metrics import Metrics
 from service.server import UVICORN_OPTIONS
+from service.settings import Settings
+from tests.service.http_client import ADMIN_KEY
 
 REQUEST = b"POST /decide HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+BODY = b'{"campaign_id": "c", "context": [1]}'
+DECIDE = (
+    f"POST /decide HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nContent-Length: {len(BODY)}\r\n\r\n"
+).encode() + BODY
 REST_SECONDS = 0.4
 
 
@@ -28,9 +39,23 @@ class Shut:
         raise AssertionError("nothing gets here")
 
 
-async def connected(play):
+class Answering:
+    """An engine that answers every request, each in its own time."""
+
+    queued, under_way_max = 0, 10
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def ask(self, commands, deliver):
+        items = [Item(command, inf, answer=Answer({})) for command in commands]
+        asyncio.get_running_loop().call_later(self.seconds.pop(0), deliver, items)
+        return Waiter(items, deliver)
+
+
+async def connected(play, app):
     options = UVICORN_OPTIONS | {"timeout_keep_alive": REST_SECONDS, "lifespan": "off", "http": Connection}
-    server = uvicorn.Server(uvicorn.Config(Shut(), **options))
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     listener = socket.create_server(("127.0.0.1", 0))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -51,4 +76,19 @@ def test_refusals_keep_a_connection_open_and_a_rest_closes_it():
         assert await reader.read(65536) == b""
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(connected(play))
+        runner.run(connected(play, Shut()))
+
+
+def test_answers_keep_a_connection_open_and_a_rest_closes_it():
+    slow = Answering(seconds=[0, 0, 0, REST_SECONDS / 3, 2.5 * REST_SECONDS, 0])
+
+    async def play(reader, writer):
+        for number in range(6):
+            writer.write(DECIDE)
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 "), number
+            await asyncio.sleep(REST_SECONDS / 3)
+        assert await reader.read(65536) == b""
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(connected(play, create_app(Settings(), engine=slow, keyring=KeyRing(None, ADMIN_KEY))))
+    assert not slow.seconds

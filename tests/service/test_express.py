@@ -2,10 +2,15 @@
 
 import json
 import socket
+import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from service.express import HEADS_MAX, Express
+from service.metrics import Metrics
+from service.routes.hot import HOT_ROUTES
 from tests.service.databases import campaigns_locked
 from tests.service.engine.campaigns import config
 from tests.service.http_client import ADMIN_KEY
@@ -78,6 +83,10 @@ def test_a_key_that_is_not_valid_is_refused_on_both_ways(served):
         assert answers[0][0] == 401
 
 
+def _connected(client):
+    return socket.create_connection((client.base_url.host, client.base_url.port), timeout=10)
+
+
 def _raw(body, more="", path="/decide"):
     return (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\n{more}"
@@ -105,14 +114,14 @@ def _answers(connection, count):
 def test_requests_sent_one_behind_the_other_are_answered_in_their_order(served):
     client, _ = served
     ids = [f"piped-{i}" for i in range(20)]
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
+    with _connected(client) as connection:
         connection.sendall(b"".join(_raw(json.dumps(ASKED | {"decision_id": one}).encode()) for one in ids))
         assert [answer["decision_id"] for answer in _answers(connection, len(ids))] == ids
 
 
 def test_a_body_may_come_byte_by_byte(served):
     client, _ = served
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
+    with _connected(client) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in _raw(json.dumps(ASKED).encode()):
             connection.sendall(bytes([byte]))
@@ -121,7 +130,7 @@ def test_a_body_may_come_byte_by_byte(served):
 
 def test_who_asks_to_close_the_connection_is_answered_and_it_is_closed(served):
     client, _ = served
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
+    with _connected(client) as connection:
         connection.sendall(_raw(json.dumps(ASKED).encode(), more="Connection: close\r\n"))
         answer = b""
         while part := connection.recv(65536):
@@ -154,3 +163,102 @@ def test_what_went_either_way_is_counted_once(served):
     for headers in (SHORT, LONG, SHORT):
         _asked(client, "/decide", ASKED, headers)
     assert count() == before + 3
+
+
+def _decision(name):
+    return json.dumps(ASKED | {"decision_id": name}).encode()
+
+
+def test_the_same_head_again_is_another_request_with_a_name_of_its_own(served):
+    client, _ = served
+    with _connected(client) as connection:
+        heads = []
+        for name in ("head-1", "head-2", "head-3"):
+            connection.sendall(_raw(_decision(name)))
+            head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
+            assert json.loads(body)["decision_id"] == name
+            heads.append(head)
+    assert len({head.split(b"x-request-id: ")[1].split(b"\r\n")[0] for head in heads}) == 3
+
+
+def test_a_request_whose_head_is_known_may_come_in_any_pieces(served):
+    client, _ = served
+    with _connected(client) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(3):
+            connection.sendall(_raw(_decision(f"whole-{number}")))
+            assert _answers(connection, 1)[0]["decision_id"] == f"whole-{number}"
+        request = _raw(_decision("whole-3"))
+        end = request.index(b"\r\n\r\n") + 4
+        for cut in (1, end - 2, end, end + 1, len(request) - 1):
+            connection.sendall(request[:cut])
+            time.sleep(0.05)
+            connection.sendall(request[cut:])
+            assert _answers(connection, 1)[0]["decision_id"] == "whole-3"
+        several = [f"whole-{number}" for number in range(4, 8)]
+        connection.sendall(b"".join(_raw(_decision(name)) for name in several))
+        assert [answer["decision_id"] for answer in _answers(connection, 4)] == several
+
+
+def test_a_body_shorter_or_longer_than_a_known_head_says_is_read_as_the_head_says(served):
+    client, _ = served
+    with _connected(client) as connection:
+        for _ in range(2):
+            connection.sendall(_raw(_decision("exact")))
+            assert _answers(connection, 1)[0]["decision_id"] == "exact"
+        connection.sendall(_raw(_decision("exact")) + b"nonsense")
+        answer = connection.recv(65536)
+        assert answer.startswith((b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request"))
+
+
+def test_what_makes_a_request_another_is_not_forgotten_with_its_head(served):
+    client, _ = served
+    with _connected(client) as connection:
+        for _ in range(2):
+            connection.sendall(_raw(_decision("named"), more="X-Request-Id: mine\r\n"))
+            assert b"x-request-id: mine\r\n" in connection.recv(65536)
+        connection.sendall(_raw(_decision("named")))
+        assert b"x-request-id: mine\r\n" not in connection.recv(65536)
+    for _ in range(2):
+        with _connected(client) as connection:
+            connection.sendall(_raw(_decision("named"), more="Connection: close\r\n"))
+            answer = b""
+            while part := connection.recv(65536):
+                answer += part
+            assert b"connection: close\r\n" in answer
+
+
+def test_a_key_that_is_revoked_is_refused_however_often_its_head_was_seen(served):
+    client, _ = served
+    made = client.post("/admin/keys", json={"name": "passing", "role": "decider"}, headers=SHORT).json()
+    headers = {"Authorization": f"Bearer {made['key']}"}
+    statuses = [client.post("/decide", json=ASKED, headers=headers).status_code for _ in range(4)]
+    client.delete(f"/admin/keys/{made['id']}", headers=SHORT).raise_for_status()
+    statuses += [client.post("/decide", json=ASKED, headers=headers).status_code for _ in range(2)]
+    assert statuses == [200] * 4 + [401] * 2
+
+
+def test_heads_are_remembered_for_who_has_a_key_and_only_so_many():
+    state = SimpleNamespace(keyring=SimpleNamespace(remembered=lambda key: (True, "somebody" if key == "k" else None)))
+    express = Express(state, HOT_ROUTES, Metrics(), lambda path: 100)
+
+    def learn(key, number=0, body=b"{}"):
+        data = b"POST /decide HTTP/1.1\r\nauthorization: Bearer %b\r\nx: %d\r\ncontent-length: 2\r\n\r\n" % (
+            key,
+            number,
+        )
+        head = express.head(b"POST", b"/decide", [(b"authorization", b"Bearer " + key), (b"content-length", b"2")])
+        express.learn(data + body, head, b"{}")
+        return data
+
+    learnt = learn(b"k")
+    known, body = express.known(learnt + b"[]")
+    assert (known.route.path, known.key, body) == ("/decide", "k", b"[]")
+    assert express.known(learnt + b"[") is None
+    assert express.known(learnt + b"[] ") is None
+    assert express.known(learn(b"a stranger's") + b"{}") is None
+    assert express.known(learn(b"k", number=1, body=b"{}{}") + b"{}") is None
+    for number in range(HEADS_MAX):
+        last = learn(b"k", number=2 + number)
+    assert express.known(learnt + b"{}") is None
+    assert express.known(last + b"{}") is not None
