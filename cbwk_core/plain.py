@@ -2,9 +2,9 @@
 
 An idle service decides one request and learns one outcome at a time. With three resources and ten arms the vectors are
 so short that each call into numpy costs more than its arithmetic, so the same rules stand here once more, with as few
-calls as possible. `Plain` answers the ordinary request and passes on everything else by answering None: the general
-way (decision.py, and the lane-wise half of squarecbwk.py) then does it, or says what is wrong with it. The tests hold
-the two together.
+calls as possible. `Plain` answers the ordinary request, or several of them, and passes on everything else by answering
+None: the general way (decision.py, and the lane-wise half of squarecbwk.py) then does it, or says what is wrong with
+it. The tests hold the two together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg.blas import dger
 
-from cbwk_core.oracle import Array, frozen
+from cbwk_core.inverse_gap import sample
+from cbwk_core.oracle import Array, Integers, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.presets import (
     BLIND_COUNT,
@@ -54,7 +55,7 @@ class Plain:
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
         self.budget, self.budgets = list(problem.budget), problem.budgets.tolist()
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
-        self.hold = problem.hold.tolist()
+        self.holds, self.hold = problem.hold, problem.hold.tolist()
         self.gamma = policy.gamma
         self.oracle, self.parameters = oracle, oracle.dimension * oracle.blocks
         self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
@@ -73,15 +74,23 @@ class Plain:
         self.ones = np.ones((max(self.arms, 1) if self.shared else 1, self.dimension + 1))
 
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
-        """One request that needs no mask, or None."""
+        """Requests that need no mask, or None."""
         x = self._features(state, features)
-        if x is None or type(uniforms) is not np.ndarray or uniforms.shape != (1,) or uniforms.dtype != FLOAT:
+        if x is None or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
             return None
-        uniform, books = uniforms.item(), state.books.tolist()[0]
-        if not 0.0 <= uniform < 1.0 or books[0] >= self.horizon or (books[1] >= BLIND_COUNT and books[2] < BLIND_COUNT):
+        rows, books = len(features), state.books.tolist()[0]
+        if uniforms.shape != (rows,) or not (0.0 <= uniforms.min() and uniforms.max() < 1.0):
             return None
-        if not self._is_affordable(books, free):
+        if books[0] + rows > self.horizon or (books[1] >= BLIND_COUNT and books[2] < BLIND_COUNT):
             return None
+        if not self._is_affordable(books, free, rows):
+            return None
+        if rows == 1:
+            return self._decide_one(state, books, x[0] if self.shared else x, uniforms.item())
+        return self._decide_several(state, books, x, uniforms)
+
+    def _decide_one(self, state: State, books: list[float], x: Array, uniform: float) -> Choice | None:
+        """x: (candidates, dimension) for "shared", (1, dimension) for "per_arm"."""
         lifted, m = self._lifted(x), self.dimension + 1
         images = self._images(state.oracle, lifted)
         directions, predictions = images[:, :m], images[:, m:]
@@ -106,30 +115,50 @@ class Plain:
         thought = Thought(images[None, :, m:], prices, one[:, :1])
         return Choice(self.arm_arrays[arm], one[0, 1:2], one[:, 2:], BECAUSE_OF_POLICY, ticket, thought)
 
+    def _decide_several(self, state: State, books: list[float], x: Array, uniforms: Array) -> Choice | None:
+        """x: (n, candidates, dimension) for "shared", (n, dimension) for "per_arm"."""
+        rows, m = len(x), self.dimension + 1
+        lifted = np.ones((*x.shape[:-1], m))
+        lifted[..., :-1] = x
+        solution = state.oracle.solution.reshape(-1, m)
+        images = lifted.reshape(-1, m).dot(solution.T).reshape(rows, -1, m + 1 + self.resources)
+        leverage = np.vecdot(images[..., :m], lifted if self.shared else lifted[:, None])
+        if leverage.shape[1] > CANDIDATES_MAX or not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
+            return None
+        predictions = images[..., m:].copy()
+        direction, gamma, noise = self._quote(books, state.residuals[0])
+        weights, best = _weights_of_several(predictions.dot(direction), leverage, gamma, noise)
+        arm = sample(weights, best, uniforms)
+        arm[arm == leverage.shape[1]] = NULL_ARM
+        probability = weights[np.arange(rows), arm]
+        prices, known = -direction[None, 1:], np.array([[gamma]])
+        for array in (arm, probability, weights, predictions, prices, known):
+            array.setflags(write=False)
+        ticket = partial(self._tickets, books, x, predictions, arm)
+        thought = Thought(predictions, prices, known)
+        return Choice(arm, probability, weights, BECAUSE_OF_POLICY * rows, ticket, thought)
+
     def _features(self, state: State, features: Any) -> Array | None:
-        """Features of one request, (candidates, dimension) or (1, dimension), if finite and of the right shape."""
+        """Features, (n, candidates, dimension) or (n, dimension), if finite and of the right shape."""
         if not self.newton or type(features) is not np.ndarray or features.dtype != FLOAT or len(state.books) != 1:
             return None
         shape = features.shape
-        if not self.shared:
-            return features if shape == (1, self.dimension) and isfinite(features[0].dot(features[0])) else None
-        if len(shape) != 3 or shape[0] != 1 or shape[2] != self.dimension or shape[1] < 1:
+        if len(shape) != (3 if self.shared else 2) or shape[-1] != self.dimension or 0 in shape:
             return None
-        if not isfinite(np.vdot(features, features)):
-            return None
-        return features[0]  # type: ignore[no-any-return]
+        return features if isfinite(np.vdot(features, features)) else None
 
-    def _is_affordable(self, books: list[float], free: Any) -> bool:
-        """Whether a max cost of every resource is free."""
+    def _is_affordable(self, books: list[float], free: Any, rows: int) -> bool:
+        """Whether as many max costs of every resource are free."""
         if free is None:
-            for budget, unit, spent, held in self.accounts:  # noqa: SIM110 - a generator costs twice as much
-                if budget - books[spent] - books[held] < unit:
+            for budget, unit, spent, held in self.accounts:
+                if budget - books[spent] - books[held] < rows * unit:
                     return False
             return True
         if type(free) is not np.ndarray or free.shape != (self.resources,) or free.dtype.kind not in "iuf":
             return False
         left = free.tolist()
-        return all(map(ge, left, self.unit)) and isfinite(sum(left))
+        needed = self.unit if rows == 1 else [rows * unit for unit in self.unit]
+        return all(map(ge, left, needed)) and isfinite(sum(left))
 
     def _lifted(self, x: Array) -> Array:
         """Features with the constant: (candidates, m) for "shared", (m,) for "per_arm"."""
@@ -175,11 +204,7 @@ class Plain:
 
     def _ticket(self, books: list[float], chosen: Array, predictions: Array, arm: int) -> Ticket:
         """What `decide` decided, to be kept: chosen (1, dimension), predictions (candidates, 1 + d)."""
-        rounds_left = max(self.horizon - books[0], 1.0)
-        rho = [
-            max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
-            for _, unit, budget, _, _, spent, open_ in self.terms
-        ]
+        rho = self._pace(books)
         if arm == NULL_ARM:
             reward, costs = 0.0, [0.0] * self.resources
             hold = costs
@@ -191,10 +216,42 @@ class Plain:
         numbers.setflags(write=False)
         return Ticket(self.arm_arrays[arm], chosen, numbers)
 
+    def _tickets(self, books: list[float], x: Array, predictions: Array, arm: Integers) -> Ticket:
+        """The same of n decisions: x as in `_decide_several`, predictions (n, candidates, 1 + d)."""
+        rows, candidates, q = predictions.shape
+        d, index, null = q - 1, np.arange(rows), arm == NULL_ARM
+        picked, numbers = predictions[index, arm], np.empty((rows, 3 + 3 * d))
+        numbers[:, 0] = picked[:, 0]
+        np.maximum(picked[:, 0], 0.0, out=numbers[:, 1])
+        np.add(index, books[0], out=numbers[:, 2])
+        np.maximum(picked[:, 1:], 0.0, out=numbers[:, 3 : 3 + d])
+        numbers[:, 3 + d : 3 + 2 * d] = self._pace(books)
+        numbers[:, 3 + 2 * d :] = self.holds[arm] if candidates == self.arms else self.unit
+        chosen = x[index, arm] if self.shared else x.copy()
+        if null.any():
+            kept = numbers[null, 2 : 3 + 2 * d]
+            numbers[null] = 0.0
+            numbers[null, 2], numbers[null, 3 + d : 3 + 2 * d] = kept[:, 0], kept[:, 1 + d :]
+            chosen[null] = 0.0
+        for array in (chosen, numbers):
+            array.setflags(write=False)
+        return Ticket(arm, chosen, numbers)
+
+    def _pace(self, books: list[float]) -> list[float]:
+        """ρ_t: what is left of each budget, in max costs per round that is left."""
+        rounds_left = max(self.horizon - books[0], 1.0)
+        return [
+            max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
+            for _, unit, budget, _, _, spent, open_ in self.terms
+        ]
+
     def learn(self, state: State, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
         """Commit and settle one decision for a real arm in one go, or None."""
         x = self._features(state, features)
-        if x is None or type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
+        if x is None or len(x) != 1:
+            return None
+        x = x[0] if self.shared else x
+        if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
             return None
         if arm.shape != (1,) or arm.dtype != WHOLE or rewards.shape != (1,) or rewards.dtype != FLOAT:
             return None
@@ -306,6 +363,30 @@ class Plain:
     def _move(self, books: list[float], j: int, excess: float) -> None:
         moved = books[self.position + j] + PRICE_STEP * excess / sqrt(1.0 + books[self.energy + j])
         books[self.position + j] = min(max(moved, 0.0), PRICE_CEILING)
+
+
+def _weights_of_several(values: Array, leverage: Array, gamma: float, noise: float) -> tuple[Array, Integers]:
+    """`_weights` for n requests: values and leverage (n, candidates); weights (n, candidates + 1) and the best (n,)."""
+    rows, candidates = values.shape
+    index, best = np.arange(rows), values.argmax(axis=1)
+    width = np.sqrt(leverage)
+    width *= WIDTHS * sqrt(noise)
+    width += PRIOR_WIDTH * leverage
+    top, reach = values[index, best], width[index, best]
+    null = top < 0.0
+    if null.any():
+        top[null], reach[null], best[null] = 0.0, 0.0, candidates
+    gap = top[:, None] - values
+    weights = np.zeros((rows, candidates + 1))
+    real = weights[:, :-1]
+    np.multiply(gap, gamma, out=real)
+    real += candidates + 1
+    np.divide(1.0, real, out=real)
+    width += reach[:, None]
+    real[gap > width] *= DAMPING
+    weights[index, best] = 0.0
+    weights[index, best] = 1.0 - weights.sum(axis=1)
+    return weights, best
 
 
 def _closed(books: list[float]) -> Array:

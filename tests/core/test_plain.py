@@ -138,6 +138,57 @@ def test_a_decision_alone_is_the_first_decision_of_two(policy, seed, with_free):
         assert_same_choice(alone, policy.decide(twins.one, x, uniforms, free=free))
 
 
+@settings(max_examples=80)
+@given(policies(), st.integers(0, 2**32 - 1), st.integers(2, 9), st.sampled_from([None, 1.0, 100.0]))
+def test_several_decisions_are_the_same_the_general_way(policy, seed, rows, free_per_row):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(25)
+    free = None if free_per_row is None else policy.problem.unit * rows * free_per_row
+    x, uniforms = features_of(policy, rng, rows), rng.random(rows)
+    choice = policy.decide(twins.one, x, uniforms, free=free)
+    nothing_excluded = np.zeros((rows, policy.arms), dtype=bool)
+    general = policy.decide(twins.one, x, uniforms, free=free, exclude=nothing_excluded)
+    np.testing.assert_array_equal(choice.arm, general.arm)
+    assert choice.reason == general.reason
+    for one, other in (
+        (choice.probability, general.probability),
+        (choice.probabilities, general.probabilities),
+        (choice.ticket.numbers, general.ticket.numbers),
+        (choice.ticket.features, general.ticket.features),
+        (choice.thought.predictions, general.thought.predictions),
+        (choice.thought.prices, general.thought.prices),
+        (choice.thought.gamma, general.thought.gamma),
+    ):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+def test_several_ordinary_requests_are_answered_with_few_calls(model):
+    policy, rng = base(model=model), np.random.default_rng(5)
+    choice = policy._plain.decide(policy.init(), features_of(policy, rng, 7), rng.random(7), None)
+    assert isinstance(choice, Choice)
+    assert choice.ticket.round.tolist() == list(range(7))
+    parts = choice.arm, choice.probability, choice.probabilities, choice.ticket.numbers, choice.ticket.features
+    assert not any(part.flags.writeable for part in (*parts, *choice.thought))
+
+
+def test_null_decisions_among_several_hold_and_teach_nothing():
+    policy = base(model="per_arm")
+    state = policy.init()
+    for _ in range(60):  # everything costs and nothing earns
+        choice = policy.decide(state, X[:, 0], np.array([0.5]))
+        state = policy.settle(policy.commit(state, choice.ticket), choice.ticket, [-1.0], [[1.0, 2.0]])
+    choice = policy.decide(state, X[0], np.array([0.1, 0.2, 0.999]))
+    null = choice.arm == NULL_ARM
+    assert null.any()
+    assert not choice.ticket.hold[null].any()
+    assert not choice.ticket.costs[null].any()
+    assert not choice.ticket.features[null].any()
+    assert choice.ticket.rho[null].all()
+
+
 @settings(max_examples=60)
 @given(policies(), st.integers(0, 2**32 - 1))
 def test_learning_one_outcome_equals_commit_then_settle_of_its_ticket(policy, seed):
@@ -235,14 +286,18 @@ def test_any_number_of_candidates_up_to_the_limit_is_answered_in_plain_floats():
         assert_same_choice(choice, policy.decide(policy.init(), *in_two_lanes(x, U)))
 
 
+TWO = {"features": np.concatenate([X, X]), "uniforms": np.array([0.4, 0.5])}
 PASSED_ON = {
     "a list of features": (base(), {"features": X.tolist()}),
     "single precision": (base(), {"features": X.astype(np.float32)}),
     "a list of uniforms": (base(), {"uniforms": [0.4]}),
     "free as a list": (base(), {"free": [5.0, 5.0]}),
     "more candidates than a loop is good for": (base(), {"features": np.ones((1, CANDIDATES_MAX + 1, 2))}),
-    "two requests": (base(), {"features": np.concatenate([X, X]), "uniforms": np.array([0.4, 0.5])}),
     "too little free": (base(), {"free": np.array([0.9, 5.0])}),
+    "too little free for two": (base(), TWO | {"free": np.array([1.9, 9.0])}),
+    "too little in the account for two": (base(budget=[1.9, 9.0]), TWO),
+    "two requests across the horizon": (base(horizon=1), TWO),
+    "two requests with more candidates": (base(), TWO | {"features": np.ones((2, CANDIDATES_MAX + 1, 2))}),
     "too little in the account": (base(budget=[0.9, 5.0]), {}),
     "retired arms": (base(retired=(1,)), {}),
     "a logistic reward": (base(link="logistic"), {}),
