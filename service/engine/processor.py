@@ -154,7 +154,7 @@ class Processor:
         self.failed = True
 
     def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
-        with self._database.write() as connection:
+        with self._database.write_standing() as connection:
             now = self._database.now_micros(connection)
             mine: dict[str | None, list[Item]] = defaultdict(list)
             for item in items:
@@ -162,7 +162,7 @@ class Processor:
             alone = mine.pop(None, [])
             for item in alone:
                 item.answer = self._without_campaign(connection, item, now)
-            works = self._locked(connection, mine, now, attempt)
+            works = self._locked(connection, mine, now, attempt, fresh=not alone)
             for name, work in works.items():
                 self._serve(connection, work, mine[name])
             if any(isinstance(item.command, Expire) for item in alone):
@@ -199,12 +199,18 @@ class Processor:
         return None
 
     def _locked(
-        self, connection: Connection, mine: Mapping[str | None, Sequence[Item]], now: int, attempt: Attempt
+        self,
+        connection: Connection,
+        mine: Mapping[str | None, Sequence[Item]],
+        now: int,
+        attempt: Attempt,
+        *,
+        fresh: bool,
     ) -> dict[str, Work]:
         """The campaigns that items name, locked in the order of their numbers; unknown ones are answered."""
         names = [name for name in mine if name is not None]
         numbers = self._numbers_of(connection, names)
-        works = self._opened(connection, sorted(numbers.values()), now, attempt)
+        works = self._opened(connection, sorted(numbers.values()), now, attempt, fresh=fresh)
         for name in names:
             if name in works:
                 continue
@@ -216,10 +222,12 @@ class Processor:
                 )
         return works
 
-    def _opened(self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt) -> dict[str, Work]:
+    def _opened(
+        self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt, *, fresh: bool = False
+    ) -> dict[str, Work]:
         if not numbers:
             return {}
-        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms)
+        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms, fresh=fresh)
         accounts = rows.accounts(connection, numbers)
         unborn = [number for number in numbers if number not in self._births]
         if unborn:
@@ -339,7 +347,7 @@ class Processor:
             if known is None:
                 continue
             try:
-                with self._database.write() as connection:
+                with self._database.write_standing() as connection:
                     self._save(connection, number)
             except Exception as error:  # noqa: BLE001 - a snapshot saves time only; the log is the truth
                 if self._database.is_file_error(error):

@@ -33,7 +33,13 @@ from service.settings import Settings
 from service.store import tables
 from service.store.append import append_rows
 from service.store.prepared import Prepared, Row, run_on_driver
-from service.store.standing import StandingConnection, is_standing
+from service.store.standing import (
+    NOW_MICROS,
+    SAVEPOINT,
+    StandingPostgresql,
+    StandingSqlite,
+    is_standing,
+)
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15
@@ -86,7 +92,7 @@ _END_FROZEN = text(
     " AND current_setting('idle_in_transaction_session_timeout') <> '0'"
     " AND state_change < statement_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval"
 )
-_NOW_MICROS = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
+_NOW_MICROS = text(NOW_MICROS)
 
 
 class DatabaseError(Exception):
@@ -131,13 +137,15 @@ class Database:
         path: Path | None,
         lock: int | None,
         wait_seconds: float = 5.0,
+        lock_timeout_ms: int = 0,
     ) -> None:
         self.url = _public(url)
         self._url = url
         self.path = path
         self._writer = writer
         self._reader = reader
-        self._standing = None if path is None else StandingConnection(writer, wait_seconds)
+        self._standing = (StandingPostgresql if path is None else StandingSqlite)(writer, wait_seconds)
+        self._lock_timeout_ms = lock_timeout_ms  # of PostgreSQL's sessions
         self._lock = lock
         self._closed = False
 
@@ -208,9 +216,11 @@ class Database:
 
     @classmethod
     def _open_postgresql(cls, url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any]) -> Self:
-        writer = _postgresql_engine(url, pool_size, connect_seconds, session, read_only=False)
+        # One stands for the engine, and others have to write, too.
+        writer = _postgresql_engine(url, max(2, pool_size), connect_seconds, session, read_only=False)
         reader = _postgresql_engine(url, pool_size, connect_seconds, session, read_only=True)
-        database = cls(url, writer, reader, path=None, lock=None)
+        timeout = session["lock_timeout"]
+        database = cls(url, writer, reader, path=None, lock=None, wait_seconds=connect_seconds, lock_timeout_ms=timeout)
         try:
             with database.read() as connection:
                 connection.execute(select(1))
@@ -224,8 +234,7 @@ class Database:
         """End every connection and let another process have the file. A closed database opens nothing again."""
         self._closed = True
         self._reader.dispose()
-        if self._standing is not None:
-            self._standing.close()
+        self._standing.close()
         self._writer.dispose()  # the last to go: it moves SQLite's log into the file
         if self._lock is not None:
             os.close(self._lock)
@@ -255,7 +264,14 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
         assert not self._closed, "a closed database has lost its lock"
-        with self._writer.begin() if self._standing is None else self._standing.begin() as connection:
+        with self._standing.begin() if self.dialect == "sqlite" else self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write_standing(self) -> Iterator[Connection]:
+        """The same on a connection that is kept for whoever writes all the time: one at a time."""
+        assert not self._closed, "a closed database has lost its lock"
+        with self._standing.begin() as connection:
             yield connection
 
     @contextmanager
@@ -267,7 +283,9 @@ class Database:
 
     def now_micros(self, connection: Connection) -> int:
         """Whole microseconds since 1970: by the clock of PostgreSQL, which replicas share, or by that of this process,
-        which never goes back."""
+        which never goes back. On a standing connection it is the time at which the transaction began."""
+        if isinstance(self._standing, StandingPostgresql) and is_standing(connection):
+            return self._standing.now_micros
         return clock_micros(connection)
 
     def take_turn(self, connection: Connection) -> None:
@@ -284,18 +302,25 @@ class Database:
         """Add rows of plain Python values, all with the columns of the first: the fast way of either database."""
         append_rows(connection, table, rows)
 
-    def lock_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int) -> list[Row]:
+    def lock_rows(
+        self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool = False
+    ) -> list[Row]:
         """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
 
         A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
         campaigns it holds and no others; the wait is then once more the timeout for each of those. Who has been silent
         in its transaction for longer than it may be idle is frozen, and its session is ended. What other
         transactions committed is read after this, in later statements: a statement that waits for a lock sees the rest
-        of the database as it was before.
+        of the database as it was before. `fresh`: nothing was done in the transaction yet, so that a savepoint with
+        which it began will do.
         """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
             return _states(connection, numbers, lock=False)
-        _driver_sql(connection, f"SET LOCAL lock_timeout = {timeout_ms:d}; SAVEPOINT locking")
+        before = [] if timeout_ms == self._lock_timeout_ms else [f"SET LOCAL lock_timeout = {timeout_ms:d}"]
+        if not fresh or not is_standing(connection):
+            before.append(f"SAVEPOINT {SAVEPOINT}")
+        if before:
+            _driver_sql(connection, "; ".join(before))
         rows = _lock_or_none(connection, numbers)
         if rows is not None:
             # The savepoint stays open: a row locked in one subtransaction and updated in another costs PostgreSQL more.
@@ -305,7 +330,7 @@ class Database:
             return locked
         for number in sorted(set(numbers)):
             locked += _lock_or_none(connection, [number]) or []
-            _driver_sql(connection, "SAVEPOINT locking")
+            _driver_sql(connection, f"SAVEPOINT {SAVEPOINT}")
         return locked
 
     @staticmethod
@@ -485,7 +510,7 @@ def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> list[Row] |
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
-        _driver_sql(connection, "ROLLBACK TO SAVEPOINT locking")
+        _driver_sql(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         connection.execute(_END_FROZEN)
         return None
 

@@ -24,6 +24,7 @@ class _Text(NamedTuple):
     sql: str
     positions: tuple[str, ...] | None  # the parameters by name, for a driver that wants them in order
     listed: tuple[str, ...]  # those of the list
+    columns: tuple[str, ...]  # of the rows that come back; psycopg takes longer to tell them than to fetch a row
 
 
 class Prepared:
@@ -40,8 +41,8 @@ class Prepared:
         given = values | dict(zip(text.listed, filled, strict=True))
         cursor = run_on_driver(connection, "execute", text.sql, _parameters(text, given))
         try:
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            rows = cursor.fetchall()
+            return [dict(zip(text.columns, row, strict=True)) for row in rows] if rows else []
         finally:
             cursor.close()
 
@@ -59,9 +60,11 @@ class Prepared:
         text = self._texts.get(key)
         if text is None:
             names = tuple(f"among_{position}" for position in range(length))
-            compiled = self._build([bindparam(name) for name in names]).compile(dialect=connection.dialect)
+            statement = self._build([bindparam(name) for name in names])
+            compiled = statement.compile(dialect=connection.dialect)
             positions = None if compiled.positiontup is None else tuple(compiled.positiontup)
-            text = self._texts[key] = _Text(str(compiled), positions, names)
+            columns = tuple(statement.selected_columns.keys()) if isinstance(statement, Select) else ()
+            text = self._texts[key] = _Text(str(compiled), positions, names, columns)
         return text
 
 

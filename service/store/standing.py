@@ -1,21 +1,30 @@
-"""SQLite's one writing connection, kept for good.
+"""A writing connection that is kept for good: SQLite's only one, and on PostgreSQL the engine's own.
 
 To SQLAlchemy it is in one transaction that never ends; BEGIN and COMMIT go to the driver. Taking a connection out of a
-pool, beginning, ending and putting it back the ordinary way takes as long as a whole decision in a large batch.
+pool, looking whether it lives, beginning, ending and putting it back the ordinary way takes as long as many decisions.
 """
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
+from typing import Any
 
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from service.store.prepared import run_on_driver
 
+# The savepoint that every transaction of PostgreSQL's standing connection begins with, for `Database.lock_rows`.
+SAVEPOINT = "locking"
+NOW_MICROS = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+# Who has rested for longer asks first whether the server is still there, so that its restart costs no request.
+RESTED_SECONDS = 1.0
 _STANDING = "cbwk_standing"
 
 
@@ -24,7 +33,7 @@ def is_standing(connection: Connection) -> bool:
     return _STANDING in connection.get_execution_options()
 
 
-class StandingConnection:
+class StandingConnection(ABC):
     """One connection for whoever comes next; it is opened again when it was lost."""
 
     def __init__(self, engine: Engine, wait_seconds: float) -> None:
@@ -40,12 +49,10 @@ class StandingConnection:
             raise NoConnection(f"the writing connection was not free within {self._wait_seconds} s")
         try:
             connection = self._opened()
-            run_on_driver(connection, "execute", "BEGIN IMMEDIATE").close()
             try:
+                self._begin(connection)
                 yield connection
-                driver = connection.connection.driver_connection
-                if driver is not None and driver.in_transaction:  # else somebody has ended it in the block
-                    run_on_driver(connection, "execute", "COMMIT").close()
+                self._commit(connection)
             except BaseException:
                 self._roll_back(connection)
                 raise
@@ -53,18 +60,36 @@ class StandingConnection:
             self._turn.release()
 
     def _opened(self) -> Connection:
-        if self._connection is None or self._connection.closed or self._connection.invalidated:
-            self._connection = self._engine.connect().execution_options(**{_STANDING: True})
-            self._connection.begin()
-        return self._connection
+        known = self._connection
+        if known is None or known.closed or known.invalidated or not self._is_there(known):
+            self._connection = known = self._made()
+            known.begin()
+        return known
+
+    def _made(self) -> Connection:
+        return self._engine.connect().execution_options(**{_STANDING: True})
+
+    def _is_there(self, connection: Connection) -> bool:
+        return True
+
+    @abstractmethod
+    def _begin(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _commit(self, connection: Connection) -> None:
+        """Unless somebody has ended the transaction in the block."""
 
     def _roll_back(self, connection: Connection) -> None:
-        """Undo what was begun; a connection on which that fails is not used again, and SQLite then undoes it."""
+        """Undo what was begun; a connection on which that fails is not used again, and the database then undoes it."""
         try:
             run_on_driver(connection, "execute", "ROLLBACK").close()
         except SQLAlchemyError:
-            self._connection = None
-            connection.invalidate()
+            self._give_up(connection)
+
+    def _give_up(self, connection: Connection) -> None:
+        self._connection = None
+        connection.invalidate()
+        with suppress(SQLAlchemyError):
             connection.close()
 
     def close(self) -> None:
@@ -73,3 +98,53 @@ class StandingConnection:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+class StandingSqlite(StandingConnection):
+    """SQLite's: whoever begins has the whole file."""
+
+    def _begin(self, connection: Connection) -> None:
+        run_on_driver(connection, "execute", "BEGIN IMMEDIATE").close()
+
+    def _commit(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        if driver is not None and driver.in_transaction:
+            run_on_driver(connection, "execute", "COMMIT").close()
+
+
+class StandingPostgresql(StandingConnection):
+    """PostgreSQL's: a transaction begins with a savepoint and with the time, all in one message."""
+
+    now_micros = 0  # when the last transaction began, by the server's clock
+    _used_at = 0.0
+
+    def _made(self) -> Connection:
+        # In this mode the driver begins nothing by itself.
+        return super()._made().execution_options(isolation_level="AUTOCOMMIT")
+
+    def _is_there(self, connection: Connection) -> bool:
+        if time.monotonic() - self._used_at < RESTED_SECONDS:
+            return True
+        try:
+            run_on_driver(connection, "execute", "SELECT 1").close()
+        except SQLAlchemyError:
+            self._give_up(connection)
+            return False
+        return True
+
+    def _begin(self, connection: Connection) -> None:
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
+        cursor = run_on_driver(connection, "execute", begin)
+        while cursor.nextset():
+            pass
+        self.now_micros = int(cursor.fetchone()[0])
+        cursor.close()
+
+    def _commit(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        if driver is not None and driver.info.transaction_status != TransactionStatus.IDLE:
+            cursor = run_on_driver(connection, "execute", "COMMIT")
+            # So the server answers where something has failed before, and to the driver that is no error.
+            assert cursor.statusmessage == "COMMIT", "whatever fails in a transaction ends it"
+            cursor.close()
+        self._used_at = time.monotonic()
