@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -14,7 +16,7 @@ from service.engine.settling import Standing
 from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
-from service.store.prepared import Prepared
+from service.store.prepared import Prepared, run_on_driver
 
 _account, _campaign, _decision = tables.account, tables.campaign, tables.decision
 _hold, _outcome, _state = tables.hold, tables.outcome, tables.campaign_state
@@ -57,6 +59,9 @@ _MOVE_ACCOUNT = Prepared(
         .values({name: bindparam(f"new_{name}") for name in ("granted", "held", "spent", "overrun")})
     )
 )
+_MOVED = ("number", "of_resource", "new_granted", "new_held", "new_spent", "new_overrun")
+# PostgreSQL takes 65,535 parameters in one statement.
+MOVED_TOGETHER_MAX = 4_096
 _STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
 _MOVE_STATE = Prepared(
     lambda _: (
@@ -137,21 +142,7 @@ def move(connection: Connection, works: Collection[Work]) -> None:
         _CLOSE_HOLD.run(connection, [{"number": a, "of_decision": b} for a, b in closed])
     elif closed:
         connection.execute(_CLOSE_HOLDS, {"pairs": closed})
-    _MOVE_ACCOUNT.run(
-        connection,
-        [
-            {
-                "number": work.campaign.number,
-                "of_resource": resource,
-                "new_granted": one.granted,
-                "new_held": one.held,
-                "new_spent": one.spent,
-                "new_overrun": one.overrun,
-            }
-            for work in works
-            for resource, one in enumerate(work.ledger.accounts)
-        ],
-    )
+    _move_accounts(connection, works)
     _MOVE_STATE.run(
         connection,
         [
@@ -167,4 +158,29 @@ def move(connection: Connection, works: Collection[Work]) -> None:
             }
             for work in works
         ],
+    )
+
+
+def _move_accounts(connection: Connection, works: Collection[Work]) -> None:
+    rows = [
+        (work.campaign.number, resource, one.granted, one.held, one.spent, one.overrun)
+        for work in works
+        for resource, one in enumerate(work.ledger.accounts)
+    ]
+    if connection.dialect.name == "postgresql" and len(rows) <= MOVED_TOGETHER_MAX:
+        length = 1 << (len(rows) - 1).bit_length()  # so that few lengths are prepared; a row may stand there twice
+        filled = [*rows, *[rows[-1]] * (length - len(rows))]
+        run_on_driver(connection, "execute", _moved_together(length), [*chain.from_iterable(filled)]).close()
+    else:
+        _MOVE_ACCOUNT.run(connection, [dict(zip(_MOVED, row, strict=True)) for row in rows])
+
+
+@lru_cache(maxsize=16)
+def _moved_together(length: int) -> str:
+    """For PostgreSQL, where each statement takes a message of its own."""
+    rows = ", ".join(["(%s::int4, %s::int2, %s::int8, %s::int8, %s::int8, %s::int8)"] * length)
+    return (
+        "UPDATE account SET granted = new.granted, held = new.held, spent = new.spent, overrun = new.overrun"
+        f" FROM (VALUES {rows}) AS new (campaign, resource, granted, held, spent, overrun)"
+        " WHERE account.campaign = new.campaign AND account.resource = new.resource"
     )
