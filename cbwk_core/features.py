@@ -15,8 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import accumulate
 from math import isfinite
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +37,8 @@ SHOWN_LENGTH_MAX = 40
 # that a ridge of 1 survives in double precision; a raw time stamp or a price in cents has to be scaled by the caller.
 COORDINATE_MAX = 1e3
 
+# From so many contexts on it pays to encode them column by column.
+TOGETHER_MIN = 6
 # Of hashed strings the same few come again and again; so many are remembered, unless they are long.
 REMEMBERED_MAX = 16_384
 REMEMBERED_LENGTH_MAX = 128
@@ -90,7 +94,7 @@ class NumberFeature:
         return low, high, high - low
 
     @property
-    def quick(self) -> Quick:
+    def quick(self) -> tuple[float, float, float]:
         """What it takes to place a number within the range."""
         return self._range
 
@@ -146,7 +150,7 @@ class CategoryFeature:
         return {value: index for index, value in enumerate(self.values)}
 
     @property
-    def quick(self) -> Quick:
+    def quick(self) -> dict[str, int]:
         """What it takes to place a declared value."""
         return self._index
 
@@ -190,7 +194,7 @@ class HashFeature:
         _check_default(self)
 
     @property
-    def quick(self) -> Quick:
+    def quick(self) -> None:
         """Nothing is quicker than to hash."""
         return None
 
@@ -294,6 +298,10 @@ class ContextEncoder:
             start += feature.size
         return tuple(plan)
 
+    @cached_property
+    def _usual(self) -> _Usual:
+        return _Usual(self.features)
+
     def encode(self, context: Mapping[str, object] | Sequence[float]) -> Encoded:
         """One context; a ValueError names the feature that is wrong."""
         row = np.zeros(self.dimension)
@@ -306,6 +314,10 @@ class ContextEncoder:
         EncodedMany(vectors=array([[0.]]), clipped=0, unknown=1)
         """
         rows = list(contexts)
+        if len(rows) >= TOGETHER_MIN and self.features:
+            together = self._usual.encode(rows)
+            if together is not None:
+                return EncodedMany(together, 0, 0)
         vectors = np.zeros((len(rows), self.dimension))
         clipped_count = unknown_count = 0
         for index, context in enumerate(rows):
@@ -358,6 +370,72 @@ class ContextEncoder:
         declared = {feature.name for feature in self.features}
         name = next(name for name in context if name not in declared)
         return ascii(name[:SHOWN_LENGTH_MAX]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+
+
+class _Usual:
+    """Several contexts that are as declared, encoded column by column: all features there, nothing odd about any."""
+
+    def __init__(self, features: tuple[Feature, ...]) -> None:
+        starts = [0, *accumulate(feature.size for feature in features)]
+        numeric, strings = list[tuple[NumberFeature, int]](), list[tuple[CategoryFeature | HashFeature, int]]()
+        for feature, start in zip(features, starts, strict=False):
+            if isinstance(feature, NumberFeature):
+                numeric.append((feature, start))
+            else:
+                strings.append((feature, start))
+        self._count, self._dimension = len(features), starts[-1]
+        self._numbers = _getter([feature.name for feature, _ in numeric])
+        self._strings = _getter([feature.name for feature, _ in strings])
+        self._coordinates = np.array([start for _, start in numeric], dtype=np.intp)
+        self._low, self._high, self._span = np.array([feature.quick for feature, _ in numeric]).reshape(-1, 3).T
+        self._places = [_Places(feature, start).__getitem__ for feature, start in strings]
+
+    def encode(self, contexts: Sequence[object]) -> Array | None:
+        """(n, dimension), or None where one of them has to be looked at."""
+        rows, columns = [], []
+        try:
+            for context in contexts:
+                if type(context) is not dict or len(context) != self._count:
+                    return None
+                rows.append(self._numbers(context))
+                columns.append(
+                    [place(value) for place, value in zip(self._places, self._strings(context), strict=True)]
+                )
+            if not all(_PLAIN_NUMBERS.issuperset(map(type, row)) for row in rows):
+                return None
+            given = np.array(rows, dtype=np.float64)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        if not ((given >= self._low).all() and (given <= self._high).all()):  # false for NaN
+            return None
+        vectors = np.zeros((len(rows), self._dimension))
+        vectors[:, self._coordinates] = (given - self._low) / self._span
+        if self._places:
+            vectors[np.arange(len(rows))[:, None], columns] = 1.0
+        return vectors
+
+
+class _Places(dict[str, int]):
+    """The coordinates of a feature's strings, those of hashed ones as they come."""
+
+    def __init__(self, feature: CategoryFeature | HashFeature, start: int) -> None:
+        super().__init__({value: start + index for value, index in (feature.quick or {}).items()})
+        self._feature, self._start = feature, start
+
+    def __missing__(self, value: str) -> int:
+        if isinstance(self._feature, CategoryFeature):
+            raise KeyError("not declared")
+        place = self._start + self._feature.locate(value)[0]
+        if len(self) < REMEMBERED_MAX and len(value) <= REMEMBERED_LENGTH_MAX:
+            self[value] = place
+        return place
+
+
+def _getter(names: Sequence[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """What takes these out of a dictionary, one or none of them too."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda context: tuple(context[name] for name in names)
 
 
 def concatenate(context: ArrayLike, arm_features: ArrayLike) -> Array:

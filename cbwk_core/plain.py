@@ -309,17 +309,22 @@ class Plain:
     def commit(self, state: State, ticket: Ticket) -> State:
         """n decisions in order: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
         books, d = state.books[0].tolist(), self.resources
+        where = [
+            (j, rho, position, energy, self.held + j, predicted)
+            for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
+        ]
         for arm, numbers in zip(ticket.arm.tolist(), ticket.numbers.tolist(), strict=True):
             books[0] += 1.0
             books[1] += arm != NULL_ARM
             books[4] += numbers[1]
-            for j, even in enumerate(self.rho):
+            for j, even, position, energy, held, predicted in where:
                 cost = numbers[3 + j]
                 excess = (cost - numbers[3 + d + j]) / even
-                books[self.energy + j] += excess * excess
-                self._move(books, j, excess)
-                books[self.held + j] += numbers[3 + 2 * d + j]
-                books[self.predicted + j] += cost
+                books[energy] += excess * excess
+                moved = books[position] + PRICE_STEP * excess / sqrt(1.0 + books[energy])
+                books[position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+                books[held] += numbers[3 + 2 * d + j]
+                books[predicted] += cost
         return state._replace(books=_closed(books))
 
     def release(self, state: State, tickets: Ticket, costs: list[list[float]]) -> State:

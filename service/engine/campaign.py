@@ -184,6 +184,13 @@ class Campaign:
         except ValueError as error:
             raise Invalid(str(error), kind="invalid-context", errors=[_named("context", error)]) from error
 
+    def encode_all(self, contexts: Sequence[Mapping[str, Any] | Sequence[float]]) -> NDArray[np.float64] | None:
+        """Several contexts as vectors, for half the price each; None where something is wrong with one of them."""
+        try:
+            return self.encoder.encode_many(contexts).vectors
+        except ValueError:
+            return None
+
     def reward(self, value: float) -> tuple[float, bool]:
         """A reward scaled to [0, 1] by the declared range, and whether it had to be clipped."""
         low, high = self.config["reward"]["min"], self.config["reward"]["max"]

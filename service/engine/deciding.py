@@ -85,24 +85,21 @@ def _decide_plain(
 ) -> None:
     """All requests for the campaign's own arms in one call."""
     campaign = work.campaign
-    rows, vectors = [], []
+    fit = []
     for index in wanted:
         if campaign.diverts or requests[index].baseline:
             answers[index] = unfit(campaign, requests[index])
             if answers[index] is not None:
                 continue
-        try:
-            vectors.append(campaign.encode(requests[index].context))
-            rows.append(index)
-        except Problem as problem:
-            answers[index] = problem
+        fit.append(index)
+    rows, vectors = _encoded(campaign, requests, fit, answers)
     if not rows:
         return
     if not campaign.arms:
         for index in rows:
             answers[index] = Invalid("the campaign has no arms of its own: send actions", kind="actions-needed")
         return
-    features = campaign.features(np.stack(vectors), campaign.arm_vectors)
+    features = campaign.features(vectors, campaign.arm_vectors)
     exclude = _excluded(campaign, [requests[index] for index in rows])
     choice = _chosen(work, features, len(rows), exclude=exclude)
     shadow = None
@@ -112,6 +109,23 @@ def _decide_plain(
     stored = _stored(work, [requests[index] for index in rows], choice, campaign.holds, campaign.arms, shadow)
     for index, row in zip(rows, stored, strict=True):
         answers[index] = _fresh_answer(work, requests[index], row, existing)
+
+
+def _encoded(
+    campaign: Campaign, requests: Sequence[Decide], wanted: Sequence[int], answers: list[Answer | Problem | None]
+) -> tuple[Sequence[int], NDArray[np.float64]]:
+    """Those whose contexts can be taken, and these as vectors; the others are answered."""
+    vectors = campaign.encode_all([requests[index].context for index in wanted])
+    if vectors is not None:
+        return wanted, vectors
+    rows, encoded = [], []
+    for index in wanted:
+        try:
+            encoded.append(campaign.encode(requests[index].context))
+            rows.append(index)
+        except Problem as problem:
+            answers[index] = problem
+    return rows, np.array(encoded)
 
 
 def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:

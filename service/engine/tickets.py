@@ -34,9 +34,7 @@ def pace(kept: bytes, resources: int) -> NDArray[np.float64]:
 
 def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
     """The tickets of stored decisions; the rows have arm, round, context, actions, numbers and hold."""
-    features = np.empty((len(rows), campaign.policy.dimension))
-    for index, row in enumerate(rows):
-        features[index] = _features_of(campaign, row)
+    features = _features_of(campaign, rows)
     d = campaign.policy.resources
     kept = np.frombuffer(b"".join([row["numbers"] for row in rows]), dtype="<f8").reshape(-1, 2 + 2 * d)
     numbers = np.empty((len(rows), 3 + 3 * d))
@@ -46,15 +44,18 @@ def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
     return Ticket(np.array([row["arm"] for row in rows], dtype=np.int64), features, numbers)
 
 
-def _features_of(campaign: Campaign, row: Any) -> NDArray[np.float64]:
-    """What the policy saw of the arm that was chosen."""
-    context = campaign.encode(orjson.loads(row["context"]))
+def _features_of(campaign: Campaign, rows: Sequence[Any]) -> NDArray[np.float64]:
+    """What the policy saw of the arms that were chosen."""
+    contexts = campaign.encoder.encode_many(orjson.loads(row["context"]) for row in rows).vectors
     if campaign.arm_encoder is None:
-        return context
-    if row["actions"]:
-        action = orjson.loads(row["actions"])[row["arm"]]
-        arm = campaign.arm_encoder.encode(action["features"]).vector
-    else:
-        assert campaign.arm_vectors is not None
-        arm = campaign.arm_vectors[row["arm"]]
-    return np.asarray(campaign.features(context[None], arm[None])[0, 0])
+        return contexts
+    features = np.empty((len(rows), campaign.policy.dimension))
+    for index, (context, row) in enumerate(zip(contexts, rows, strict=True)):
+        if row["actions"]:
+            action = orjson.loads(row["actions"])[row["arm"]]
+            arm = campaign.arm_encoder.encode(action["features"]).vector
+        else:
+            assert campaign.arm_vectors is not None
+            arm = campaign.arm_vectors[row["arm"]]
+        features[index] = campaign.features(context[None], arm[None])[0, 0]
+    return features

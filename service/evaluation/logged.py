@@ -184,11 +184,9 @@ def _part(campaign: Campaign, versions: Mapping[int, Campaign], window: _Window,
         else:
             kept.append(row)
     size, arms, resources = len(kept), len(campaign.arms), len(campaign.resources)
-    outcome = np.zeros((size, 1 + resources))
-    offered, context = np.zeros((size, arms), dtype=bool), np.zeros((size, campaign.encoder.dimension))
+    outcome, offered = np.zeros((size, 1 + resources)), np.zeros((size, arms), dtype=bool)
     masks: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
     for index, row in enumerate(kept):
-        context[index] = campaign.encode(orjson.loads(row.context))
         key = (row.config_version, row.exclude)
         if key not in masks:
             masks[key] = _offered(versions[row.config_version], row.exclude, arms)
@@ -201,7 +199,7 @@ def _part(campaign: Campaign, versions: Mapping[int, Campaign], window: _Window,
         version=np.array([row.config_version for row in kept], dtype=np.int64),
         arm=np.array([row.arm for row in kept], dtype=np.int64),
         probability=np.array([row.probability for row in kept], dtype=np.float64),
-        context=context,
+        context=campaign.encoder.encode_many(orjson.loads(row.context) for row in kept).vectors,
         outcome=outcome,
         drawn=shares([row.explanation for row in kept], resources, arms),
         offered=offered,

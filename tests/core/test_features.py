@@ -15,6 +15,8 @@ from cbwk_core.features import (
     BUCKETS_MAX,
     COORDINATE_MAX,
     DIMENSION_MAX,
+    REMEMBERED_MAX,
+    TOGETHER_MIN,
     CategoryFeature,
     ContextEncoder,
     HashFeature,
@@ -118,6 +120,61 @@ def test_many_contexts_are_encoded_as_each_alone(data):
     assert all((row == one.vector).all() for row, one in zip(vectors, alone, strict=True))
     assert clipped == sum(len(one.clipped) for one in alone)
     assert unknown == sum(len(one.unknown) for one in alone)
+
+
+def a_usual_value_for(feature):
+    if isinstance(feature, NumberFeature):
+        return st.floats(feature.min, feature.max)
+    return st.sampled_from(feature.values) if isinstance(feature, CategoryFeature) else st.text("abc", max_size=300)
+
+
+@given(encoders, st.data(), st.integers(0, 3))
+def test_contexts_encoded_together_are_encoded_as_each_alone_bit_for_bit(encoder, data, odd):
+    usual = st.fixed_dictionaries({feature.name: a_usual_value_for(feature) for feature in encoder.features})
+    contexts = data.draw(st.lists(usual, min_size=TOGETHER_MIN, max_size=TOGETHER_MIN + 4))
+    for index in range(odd):
+        contexts[index] |= {feature.name: data.draw(a_value_for(feature)) for feature in encoder.features[:1]}
+    alone = [encoder.encode(context) for context in contexts]
+    together = encoder.encode_many(contexts)
+    np.testing.assert_array_equal(together.vectors, [one.vector for one in alone])
+    assert together.clipped == sum(len(one.clipped) for one in alone)
+    assert together.unknown == sum(len(one.unknown) for one in alone)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GOOD | {"hour": True},
+        GOOD | {"hour": "6"},
+        GOOD | {"hour": math.nan},
+        GOOD | {"hour": 10**400},
+        GOOD | {"device": ["desktop"]},
+        GOOD | {"device": 1},
+        GOOD | {"site": 7},
+        GOOD | {"site": "\ud800"},
+        GOOD | {"more": 1},
+        {"hour": 6, "device": "desktop"},
+        {"hour": 6, "device": "desktop", "place": "example.com"},
+        [6, "desktop", "example.com"],
+    ],
+    ids=repr,
+)
+def test_of_contexts_encoded_together_the_bad_one_is_named_as_if_it_were_alone(bad):
+    contexts = [dict(GOOD) for _ in range(TOGETHER_MIN)]
+    with pytest.raises(ValueError) as alone:  # noqa: PT011 - whatever it says
+        ENCODER.encode(bad)
+    with pytest.raises(ValueError) as together:  # noqa: PT011
+        ENCODER.encode_many([*contexts, bad])
+    assert str(together.value) == f"context {TOGETHER_MIN}: {alone.value}"
+
+
+def test_a_long_or_rare_string_is_not_remembered_for_ever():
+    encoder = ContextEncoder((SITE,))
+    encoder.encode_many([{"site": LONG}] * TOGETHER_MIN)
+    encoder.encode_many([{"site": f"site {number}"} for number in range(REMEMBERED_MAX + 100)])
+    (places,) = encoder._usual._places
+    assert len(places.__self__) == REMEMBERED_MAX
+    assert LONG not in places.__self__
 
 
 def test_labels_say_what_each_coordinate_means():

@@ -72,7 +72,7 @@ class OpenBanditArrays:
         kept = [one for one in decisions if one.is_learnt and one.record["actions"] is None]
         if kept:
             self._seen += len(kept)
-            contexts = np.stack([self._campaign.encode(one.record["context"]) for one in kept])
+            contexts = self._campaign.encoder.encode_many(one.record["context"] for one in kept).vectors
             self._contexts.write(contexts.astype("<f8").tobytes())
             costs = [[one.record["costs"][name] for name in self._campaign.resources] for one in kept]
             self._columns["action"].add(np.array([one.row["arm"] for one in kept]))
