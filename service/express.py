@@ -240,6 +240,7 @@ class Exchange:
 
     def _send(self, response: Response) -> None:
         self.response_complete = True
+        self._asked = self._waiter = None  # which knows us: in a circle they would wait for the garbage collector
         express, connection = self._express, self._connection
         express.under_way -= 1
         express.tidy()
