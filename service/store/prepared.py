@@ -72,12 +72,12 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
     return values if text.positions is None else [values[name] for name in text.positions]
 
 
-def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any) -> Any:
-    """Give a statement to the driver as it is; the cursor. Errors are those of SQLAlchemy."""
+def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, **options: Any) -> Any:
+    """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy."""
     driver: Any = connection.connection.driver_connection
     cursor = driver.cursor()
     try:
-        getattr(cursor, how)(sql, *parameters)
+        getattr(cursor, how)(sql, *parameters, **options)
     except connection.dialect.loaded_dbapi.Error as error:
         cursor.close()
         raise as_sqlalchemy(connection, sql, error) from error

@@ -82,9 +82,12 @@ class StandingConnection(ABC):
     def _roll_back(self, connection: Connection) -> None:
         """Undo what was begun; a connection on which that fails is not used again, and the database then undoes it."""
         try:
-            run_on_driver(connection, "execute", "ROLLBACK").close()
+            self._run(connection, "ROLLBACK").close()
         except SQLAlchemyError:
             self._give_up(connection)
+
+    def _run(self, connection: Connection, statement: str) -> Any:
+        return run_on_driver(connection, "execute", statement)
 
     def _give_up(self, connection: Connection) -> None:
         self._connection = None
@@ -104,12 +107,12 @@ class StandingSqlite(StandingConnection):
     """SQLite's: whoever begins has the whole file."""
 
     def _begin(self, connection: Connection) -> None:
-        run_on_driver(connection, "execute", "BEGIN IMMEDIATE").close()
+        self._run(connection, "BEGIN IMMEDIATE").close()
 
     def _commit(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
         if driver is not None and driver.in_transaction:
-            run_on_driver(connection, "execute", "COMMIT").close()
+            self._run(connection, "COMMIT").close()
 
 
 class StandingPostgresql(StandingConnection):
@@ -126,15 +129,20 @@ class StandingPostgresql(StandingConnection):
         if time.monotonic() - self._used_at < RESTED_SECONDS:
             return True
         try:
-            run_on_driver(connection, "execute", "SELECT 1").close()
+            self._run(connection, "SELECT 1").close()
         except SQLAlchemyError:
             self._give_up(connection)
             return False
         return True
 
+    def _run(self, connection: Connection, statement: str) -> Any:
+        # Else the driver would prepare what comes often, and to PgBouncer a COMMIT would look like any statement.
+        return run_on_driver(connection, "execute", statement, prepare=False)
+
     def _begin(self, connection: Connection) -> None:
-        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
-        cursor = run_on_driver(connection, "execute", begin)
+        cursor = self._run(
+            connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
+        )
         while cursor.nextset():
             pass
         self.now_micros = int(cursor.fetchone()[0])
@@ -143,7 +151,7 @@ class StandingPostgresql(StandingConnection):
     def _commit(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
         if driver is not None and driver.info.transaction_status != TransactionStatus.IDLE:
-            cursor = run_on_driver(connection, "execute", "COMMIT")
+            cursor = self._run(connection, "COMMIT")
             # So the server answers where something has failed before, and to the driver that is no error.
             assert cursor.statusmessage == "COMMIT", "whatever fails in a transaction ends it"
             cursor.close()
