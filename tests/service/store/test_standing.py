@@ -1,0 +1,115 @@
+"""The connection that is kept: its transactions are like any other, and it outlives what happens to the server."""
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from service.store import standing, tables
+from service.store.database import Database
+from tests.service.store.rows import add_campaigns
+
+only_postgresql = pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
+
+
+def campaigns(database):
+    with database.read() as connection:
+        return connection.execute(select(func.count()).select_from(tables.campaign)).scalar_one()
+
+
+def end_session(database, pid):
+    with database.read() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+
+def session_of(connection):
+    return connection.connection.driver_connection.info.backend_pid
+
+
+def write(database, *numbers, then=lambda connection: None):
+    """Make campaigns in one transaction, and something more at its end."""
+    with database.write_standing() as connection:
+        add_campaigns(connection, *numbers)
+        then(connection)
+
+
+def same_again(connection):
+    connection.execute(tables.campaign.insert().values(number=1, id="again", created_at=0))
+
+
+def fail(connection):
+    raise RuntimeError
+
+
+def test_a_transaction_is_committed_at_its_end_or_undone_by_an_exception(database):
+    write(database, 1)
+    with pytest.raises(RuntimeError):
+        write(database, 2, then=fail)
+    assert campaigns(database) == 1
+    write(database, 2)
+    assert campaigns(database) == 2
+
+
+def test_what_fails_in_a_transaction_leaves_the_connection_fit_for_the_next(database):
+    with pytest.raises(IntegrityError):
+        write(database, 1, then=same_again)
+    write(database, 1)
+    assert campaigns(database) == 1
+
+
+@only_postgresql
+def test_a_commit_of_what_has_failed_is_not_taken_for_one(database):
+    def swallow(connection):
+        with pytest.raises(IntegrityError):
+            same_again(connection)
+
+    with pytest.raises(AssertionError, match="whatever fails"):
+        write(database, 1, then=swallow)
+    assert campaigns(database) == 0
+
+
+@only_postgresql
+def test_it_is_one_session_whose_transactions_begin_at_the_time_of_the_server(database):
+    seen = []
+    for _ in range(7):  # more often than it takes psycopg to prepare a statement
+        with database.write_standing() as connection:
+            now = connection.execute(text("SELECT CAST(extract(epoch FROM now()) * 1000000 AS bigint)")).scalar_one()
+            assert now <= database.now_micros(connection) <= now + 1_000_000
+            seen.append((session_of(connection), database.now_micros(connection)))
+            (level,) = connection.execute(text("SHOW transaction_isolation")).one()
+            assert level == "read committed"
+    assert len({session for session, _ in seen}) == 1
+    assert [at for _, at in seen] == sorted({at for _, at in seen})
+
+
+@only_postgresql
+def test_a_session_that_ended_while_it_rested_costs_nobody_anything(database, monkeypatch):
+    monkeypatch.setattr(standing, "RESTED_SECONDS", 0.0)
+    with database.write_standing() as connection:
+        first = session_of(connection)
+    end_session(database, first)
+    with database.write_standing() as connection:
+        add_campaigns(connection, 1)
+        assert session_of(connection) != first
+    assert campaigns(database) == 1
+
+
+@only_postgresql
+def test_a_session_that_ends_in_a_transaction_is_an_error_of_the_connection_and_the_next_has_another(database):
+    with pytest.raises(DBAPIError) as lost:
+        write(database, 1, then=lambda connection: end_session(database, session_of(connection)))
+    assert Database.is_connection_error(lost.value)
+    assert campaigns(database) == 0
+    for number in range(1, 9):  # more than there are connections
+        with pytest.raises(DBAPIError), database.write_standing() as connection:
+            end_session(database, session_of(connection))
+        write(database, number)
+    assert campaigns(database) == 8
+
+
+@only_postgresql
+def test_others_can_write_beside_it_even_with_one_connection(migrated_url):
+    with Database.open(migrated_url, pool_size=1, connect_timeout_seconds=2) as database:
+        with database.write_standing() as connection, database.write() as other:
+            add_campaigns(connection, 1)
+            add_campaigns(other, 2)
+        assert campaigns(database) == 2
