@@ -78,15 +78,15 @@ class Plain:
         x = self._features(state, features)
         if x is None or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
             return None
-        rows, books = len(features), state.books.tolist()[0]
-        if uniforms.shape != (rows,) or not (0.0 <= uniforms.min() and uniforms.max() < 1.0):
+        rows, books, drawn = len(features), state.books.tolist()[0], uniforms.tolist()
+        if uniforms.shape != (rows,) or not (0.0 <= min(drawn) and max(drawn) < 1.0 and isfinite(sum(drawn))):
             return None
         if books[0] + rows > self.horizon or (books[1] >= BLIND_COUNT and books[2] < BLIND_COUNT):
             return None
         if not self._is_affordable(books, free, rows):
             return None
         if rows == 1:
-            return self._decide_one(state, books, x[0] if self.shared else x, uniforms.item())
+            return self._decide_one(state, books, x[0] if self.shared else x, drawn[0])
         return self._decide_several(state, books, x, uniforms)
 
     def _decide_one(self, state: State, books: list[float], x: Array, uniform: float) -> Choice | None:

@@ -323,6 +323,7 @@ REFUSED = {
     "no candidates": ({"features": np.ones((1, 0, 2))}, "features"),
     "a uniform of one": ({"uniforms": np.array([1.0])}, "uniforms"),
     "a uniform that is no number": ({"uniforms": np.array([np.nan])}, "uniforms"),
+    "one of two uniforms that is no number": (TWO | {"uniforms": np.array([0.5, np.nan])}, "uniforms"),
     "a uniform in letters": ({"uniforms": np.array(["0.5"])}, "uniforms"),
     "infinite money": ({"free": np.array([np.inf, 5.0])}, "free"),
     "money that is no number": ({"free": np.array([np.nan, 5.0])}, "free"),
