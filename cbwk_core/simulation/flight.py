@@ -47,7 +47,7 @@ def renewals(times: Array) -> Integers:
     last = 0.0
     for rounds, now in enumerate(times.tolist(), start=1):
         aged = now - last >= 1.0 / RENEWALS and rounds >= ROUNDS_MIN
-        if aged or rounds >= NEARLY_ALL * horizons[-1]:
+        if aged or rounds - due[-1] >= NEARLY_ALL * (horizons[-1] - due[-1]):
             due.append(rounds)
             horizons.append(max(rounds + 1, round(rounds / now)))
             last = now

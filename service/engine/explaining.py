@@ -32,7 +32,8 @@ def packed(
     """What to keep of n decisions with these (n, arms + 1) probabilities; nothing of too many arms."""
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
-    predictions = thought.predictions.clip(-_MOST, _MOST).astype("<f2")
+    # Not by clip, which takes longer to find out what it is to do.
+    predictions = np.minimum(np.maximum(thought.predictions, -_MOST), _MOST).astype("<f2")
     shares = probabilities[:, :-1].astype("<f4")
     return [
         _full(thought.predictions[row], probabilities[row, :-1])

@@ -18,7 +18,7 @@ from service.store import tables
 RENEWALS = 100
 # Nothing is concluded from fewer decisions, unless they use up the estimate.
 ROUNDS_MIN = 20
-# Renew when so much of the estimated decisions is made, whatever the time.
+# Renew when so much of the decisions that were expected to come is made, whatever the time.
 NEARLY_ALL = 0.9
 
 
@@ -41,12 +41,13 @@ def is_over(work: Work) -> bool:
 def renew(connection: Connection, work: Work) -> None:
     """Adopt a new estimate if one is due."""
     campaign, ends = work.campaign, work.campaign.ends_at
-    rounds = int(work.state.round[0])
-    if campaign.config["horizon"] is not None or ends is None or is_over(work):
+    if ends is None or campaign.config["horizon"] is not None or is_over(work):
         return
+    rounds = int(work.state.books[0, 0])
     estimate = campaign.config.get("estimate") or {"horizon": HORIZON_UNKNOWN, "at": work.created_at, "rounds": 0}
     aged = work.now - estimate["at"] >= (ends - work.created_at) / RENEWALS and rounds >= ROUNDS_MIN
-    used_up = rounds >= NEARLY_ALL * estimate["horizon"]
+    # Of what was to come, not of all: near the end nearly all is made at any time.
+    used_up = rounds - estimate["rounds"] >= NEARLY_ALL * (estimate["horizon"] - estimate["rounds"])
     if not (aged or used_up) or rounds == estimate["rounds"]:
         return
     horizon = expected_rounds(rounds, work.created_at, work.now, ends)

@@ -163,8 +163,9 @@ class Processor:
             for item in alone:
                 item.answer = self._without_campaign(connection, item, now)
             works = self._locked(connection, mine, now, attempt, fresh=not alone)
+            known = rows.decisions(connection, {work.campaign.number: _ids(mine[name]) for name, work in works.items()})
             for name, work in works.items():
-                self._serve(connection, work, mine[name])
+                self._serve(connection, work, mine[name], known[work.campaign.number])
             if any(isinstance(item.command, Expire) for item in alone):
                 expired = self._expire(connection, works, now, attempt)
                 for item in items:
@@ -234,9 +235,9 @@ class Processor:
             self._births.update(rows.births(connection, unborn))
         works = {}
         for row in locked:
-            if row["campaign"] not in attempt.caught_up and is_far_behind(self._memory, dict(row)):
+            if row["campaign"] not in attempt.caught_up and is_far_behind(self._memory, row):
                 raise FarBehind(row["campaign"])
-            known = current(connection, self._memory, dict(row))
+            known = current(connection, self._memory, row)
             self._unsaved[row["campaign"]] = max(self._unsaved[row["campaign"]], known.unsaved)
             works[known.campaign.id] = Work(
                 campaign=known.campaign,
@@ -259,8 +260,8 @@ class Processor:
             self._numbers.update({row.id: row.number for row in found})
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
-    def _serve(self, connection: Connection, work: Work, items: Sequence[Item]) -> None:
-        """Outcomes first, then changes, then decisions."""
+    def _serve(self, connection: Connection, work: Work, items: Sequence[Item], known: dict[str, Any]) -> None:
+        """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name."""
         feedback: list[tuple[Item, Feedback]] = []
         decides: list[tuple[Item, Decide]] = []
         changes: list[Item] = []
@@ -271,7 +272,9 @@ class Processor:
                 feedback.append((item, item.command))
             else:
                 changes.append(item)
-        standings = rows.standings(connection, work, [command.decision_id for _, command in feedback])
+        settled = {command.decision_id for _, command in feedback}
+        named = {each: row for each, row in known.items() if each in settled}
+        standings = rows.standings(connection, work, named)
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
         settling.tell(work)
@@ -279,8 +282,7 @@ class Processor:
             item.answer = _administered(connection, work, item)
         flight.renew(connection, work)
         requests = [command for _, command in decides]
-        named = [request.decision_id for request in requests if request.decision_id is not None]
-        answers = deciding.decide(work, requests, rows.decisions(connection, work, named)) if requests else []
+        answers = deciding.decide(work, requests, known) if requests else []
         for (item, _), answer in zip(decides, answers, strict=True):
             item.answer = answer
 
@@ -387,6 +389,12 @@ class Processor:
             if self._unsaved[number]:
                 self._unsaved[number] = SNAPSHOT_OUTCOMES
         self.save_due()
+
+
+def _ids(items: Sequence[Item]) -> list[str]:
+    """The decisions that items name."""
+    commands = [item.command for item in items]
+    return [one.decision_id for one in commands if isinstance(one, Decide | Feedback) and one.decision_id is not None]
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:

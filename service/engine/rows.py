@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -59,6 +59,9 @@ _MOVE_ACCOUNT = Prepared(
         .values({name: bindparam(f"new_{name}") for name in ("granted", "held", "spent", "overrun")})
     )
 )
+_DECISION_NAMES = tuple(_decision.c.keys())
+# Two parameters each, of which SQLite takes 32,766.
+PAIRS_MAX = 8_192
 _MOVED = ("number", "of_resource", "new_granted", "new_held", "new_spent", "new_overrun")
 # PostgreSQL takes 65,535 parameters in one statement.
 MOVED_TOGETHER_MAX = 4_096
@@ -85,18 +88,46 @@ def births(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
     return {row["number"]: row["created_at"] for row in _BIRTHS.fetch(connection, numbers)}
 
 
-def decisions(connection: Connection, work: Work, ids: Collection[str]) -> dict[str, Any]:
-    """The campaign's decisions of these ids."""
-    if not ids:
-        return {}
-    rows = _DECISIONS.fetch(connection, list(ids), number=work.campaign.number)
-    return {row["decision_id"]: row for row in rows}
+def decisions(connection: Connection, wanted: Mapping[int, Collection[str]]) -> dict[int, dict[str, Any]]:
+    """The decisions of these ids, by the number of their campaign."""
+    found: dict[int, dict[str, Any]] = {number: {} for number in wanted}
+    pairs = [(number, each) for number, ids in wanted.items() for each in ids]
+    if len({number for number, _ in pairs}) == 1:
+        rows = _DECISIONS.fetch(connection, [each for _, each in pairs], number=pairs[0][0])
+    else:
+        rows = [
+            row for start in range(0, len(pairs), PAIRS_MAX) for row in _paired(connection, pairs[start:][:PAIRS_MAX])
+        ]
+    for row in rows:
+        found[row["campaign"]][row["decision_id"]] = row
+    return found
 
 
-def standings(connection: Connection, work: Work, ids: Collection[str]) -> dict[str, Standing]:
-    """What has become of the decisions of these ids."""
-    rows = decisions(connection, work, ids)
-    return {standing.row["decision_id"]: standing for standing in _folded(connection, work, list(rows.values()))}
+def _paired(connection: Connection, pairs: Sequence[tuple[int, str]]) -> list[Any]:
+    """One statement for several campaigns, as few lengths of it as there are powers of two."""
+    length = 1 << (len(pairs) - 1).bit_length()
+    filled = chain.from_iterable([*pairs, *[pairs[-1]] * (length - len(pairs))])
+    cursor = run_on_driver(connection, "execute", _pairs_text(connection.dialect.name, length), [*filled])
+    try:
+        return [dict(zip(_DECISION_NAMES, row, strict=True)) for row in cursor.fetchall()]
+    finally:
+        cursor.close()
+
+
+@lru_cache(maxsize=32)
+def _pairs_text(dialect: str, length: int) -> str:
+    pair = "(?, ?)" if dialect == "sqlite" else "(%s::int4, %s::text)"
+    names = ", ".join(f"decision.{name}" for name in _DECISION_NAMES)
+    return (
+        f"WITH asked (campaign, decision_id) AS (VALUES {', '.join([pair] * length)}) SELECT {names} FROM asked"
+        # Of SQLite CROSS asks that it begins with what is asked for; PostgreSQL needs the condition after it.
+        " CROSS JOIN decision WHERE decision.campaign = asked.campaign AND decision.decision_id = asked.decision_id"
+    )
+
+
+def standings(connection: Connection, work: Work, known: Mapping[str, Any]) -> dict[str, Standing]:
+    """What has become of these decisions of the campaign, by their ids."""
+    return {standing.row["decision_id"]: standing for standing in _folded(connection, work, list(known.values()))}
 
 
 def standings_by_sequence(connection: Connection, work: Work, sequences: Sequence[int]) -> list[Standing]:

@@ -40,3 +40,21 @@ def test_the_horizon_follows_the_traffic_until_the_end(database):
     assert all(estimate["horizon"] > estimate["rounds"] for estimate in estimates)
     assert rows(database, tables.campaign_state)[0]["config_version"] == len(estimates) + 1
     assert len(rows(database, tables.decision)) == 60
+
+
+def test_near_the_end_estimates_are_not_renewed_with_every_decision(database):
+    """Then nearly all of the decisions are made at any time; what counts is how many were still to come."""
+    ends_at = moment_text(time.time_ns() // 1000 + 3_000_000)
+
+    async def play(engine):
+        made = 0
+        while (await engine.submit(Decide("c", f"d{made}", [0.5, 0.5]))).body["reason"] != "ended":
+            made += 1
+            await asyncio.sleep(0.004)
+        return made
+
+    made = with_campaign(database, play, horizon=None, ends_at=ends_at, budget=100_000)
+    estimates = [json.loads(row["body"])["estimate"] for row in rows(database, tables.config)[1:]]
+    late = [estimate for estimate in estimates if estimate["rounds"] > 0.9 * made]
+    assert made > 100
+    assert len(late) <= 14  # ten hundredths of the flight, and few besides

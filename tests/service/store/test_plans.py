@@ -32,3 +32,13 @@ def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name)
     assert all(step.startswith(("SEARCH", "USE TEMP B-TREE")) for step in steps), steps
     if name not in ("_ACCOUNTS", "_BIRTHS"):  # they have one condition: the campaign
         assert any("campaign=? AND" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_decisions_of_several_campaigns_are_found_one_by_one_by_their_ids(database):
+    sql = rows._pairs_text("sqlite", 4).replace("?", "1")
+    with database.read() as connection:
+        steps = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {sql}"))]
+    assert [step for step in steps if "decision" in step and "VALUES" not in step] == [
+        "SEARCH decision USING INDEX sqlite_autoindex_decision_2 (campaign=? AND decision_id=?)"
+    ], steps
