@@ -9,7 +9,7 @@ import pytest
 
 from cbwk_core import NULL_ARM
 from service.engine.campaign import Campaign
-from service.engine.commands import Decide, Feedback, PatchCampaign, SetStatus
+from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store import tables
 from tests.service.engine.campaigns import accounts, config, rows, running, with_campaign
@@ -207,3 +207,28 @@ def test_a_shared_campaign_takes_actions_with_the_request(database):
     assert (answer["arm"], answer["hold"]) == ("y", {"usd": 0.5, "impressions": 1})
     assert settled["learned"]
     assert isinstance(needed, Problem)
+
+
+def test_one_transaction_of_many_campaigns_knows_each_decision_by_its_campaign_and_id(database):
+    names = [f"c{number}" for number in range(5)]
+
+    async def play():
+        async with running(database) as engine:
+            for name in names:
+                await engine.submit(CreateCampaign(config(name)))
+            asked = [Decide(name, each, [0.5, 0.5]) for name in names for each in ("same", f"own-{name}")]
+            first = await engine.submit_together(asked)
+            again = await engine.submit_together([*reversed(asked), Decide("c0", "own-c1", [0.5, 0.5])])
+            reports = [Feedback(name, "same", 1.0, {"usd": 0.5, "impressions": 1}) for name in names[:4]]
+            settled = await engine.submit_together([*reports, Feedback("c4", "own-c0", 1.0, {})])
+            return first, again, settled
+
+    first, again, settled = asyncio.run(play())
+    assert [answer.body["campaign_id"] for answer in first] == [name for name in names for _ in range(2)]
+    assert [answer.body for answer in again[:-1]] == [answer.body for answer in reversed(first)]
+    assert [answer.replayed for answer in again] == [True] * 10 + [False]
+    assert [answer.body["status"] for answer in settled[:4]] == ["settled"] * 4
+    assert settled[4].kind == "decision-not-found"
+    assert sorted((row["campaign"], row["decision_id"]) for row in rows(database, tables.decision)) == sorted(
+        [(number, each) for number in range(1, 6) for each in ("same", f"own-c{number - 1}")] + [(1, "own-c1")]
+    )
