@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # Up to here a loop over plain floats beats numpy.
 CANDIDATES_MAX = 32
+# Numbers in the images of several requests' candidates, 32 MB: more is left to the general way.
+IMAGES_MAX = 4_000_000
 BECAUSE_OF_POLICY = (POLICY,)
 FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 
@@ -118,12 +120,14 @@ class Plain:
     def _decide_several(self, state: State, books: list[float], x: Array, uniforms: Array) -> Choice | None:
         """x: (n, candidates, dimension) for "shared", (n, dimension) for "per_arm"."""
         rows, m = len(x), self.dimension + 1
+        if rows * (x.shape[1] if self.shared else self.arms) * (m + 1 + self.resources) > IMAGES_MAX:
+            return None
         lifted = np.ones((*x.shape[:-1], m))
         lifted[..., :-1] = x
         solution = state.oracle.solution.reshape(-1, m)
         images = lifted.reshape(-1, m).dot(solution.T).reshape(rows, -1, m + 1 + self.resources)
         leverage = np.vecdot(images[..., :m], lifted if self.shared else lifted[:, None])
-        if leverage.shape[1] > CANDIDATES_MAX or not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
+        if not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
             return None
         predictions = images[..., m:].copy()
         direction, gamma, noise = self._quote(books, state.residuals[0])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, Choice, SquareCBwK
 from cbwk_core.oracles import Newton
-from cbwk_core.plain import CANDIDATES_MAX
+from cbwk_core.plain import CANDIDATES_MAX, IMAGES_MAX
 from cbwk_core.presets import BLIND_COUNT, PRESETS
 from cbwk_core.problem import Ticket, taken
 
@@ -20,7 +20,8 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 @st.composite
 def policies(draw, horizon=300):
     """Practical policies on the newton oracle, with unequal budgets and max costs, and what may be set besides."""
-    arms, dimension, resources = draw(st.integers(1, 12)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    arms = draw(st.integers(1, 12) | st.just(CANDIDATES_MAX + 8))
+    dimension, resources = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     model, option = draw(st.sampled_from(["shared", "per_arm"])), draw(st.sampled_from(["", "", "gamma", "forgetting"]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     max_cost = rng.uniform(0.2, 3.0, (arms, resources))
@@ -297,7 +298,10 @@ PASSED_ON = {
     "too little free for two": (base(), TWO | {"free": np.array([1.9, 9.0])}),
     "too little in the account for two": (base(budget=[1.9, 9.0]), TWO),
     "two requests across the horizon": (base(horizon=1), TWO),
-    "two requests with more candidates": (base(), TWO | {"features": np.ones((2, CANDIDATES_MAX + 1, 2))}),
+    "more images than memory is good for": (
+        base(),
+        TWO | {"features": np.ones((2, 1 + IMAGES_MAX // 12, 2))},
+    ),
     "too little in the account": (base(budget=[0.9, 5.0]), {}),
     "retired arms": (base(retired=(1,)), {}),
     "a logistic reward": (base(link="logistic"), {}),
