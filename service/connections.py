@@ -56,7 +56,11 @@ class Connection(HttpToolsProtocol):
         """Whether the data was one request that could be answered, or refused, by its bytes alone."""
         if self._is_shut:
             assert self._gate is not None
-            refusal = self._gate.refusal_of(data, self.server_state.default_headers)
+            target, headers = express.target(data), self.server_state.default_headers
+            if target is None:
+                refusal = self._gate.refusal_of(data, headers)
+            else:
+                refusal = self._gate.refusal(b"POST", target, headers)
             if refusal is None:
                 return False
             self.awaited_since = None

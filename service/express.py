@@ -55,6 +55,7 @@ class _Known(NamedTuple):
     """What is known of a request whose head was parsed before, byte for byte."""
 
     route: HotRoute
+    target: bytes
     key: str
     length: int  # of its body
 
@@ -102,11 +103,20 @@ class Express:
 
     def known(self, data: bytes) -> tuple[Head, bytes] | None:
         """Head and body of what is one whole request with a head that was learnt; None if it has to be parsed."""
+        known = self._recognised(data)
+        if known is None:
+            return None
+        return Head(known.route, known.key, self._ids.next(), named=False), data[len(data) - known.length :]
+
+    def target(self, data: bytes) -> bytes | None:
+        """Where such a request goes to, for who will refuse it."""
+        known = self._recognised(data)
+        return None if known is None else known.target
+
+    def _recognised(self, data: bytes) -> _Known | None:
         end = data.find(b"\r\n\r\n") + 4
         known = self._known.get(data[:end])
-        if known is None or len(data) != end + known.length:
-            return None
-        return Head(known.route, known.key, self._ids.next(), named=False), data[end:]
+        return known if known is not None and len(data) == end + known.length else None
 
     def learn(self, data: bytes, head: Head, body: bytes) -> None:
         """Remember the head of a request that was parsed, if this is the whole of it: the same bytes mean the same.
@@ -120,7 +130,7 @@ class Express:
             return
         if len(self._known) >= HEADS_MAX:
             self._known.clear()
-        self._known[data[:end]] = _Known(head.route, head.key, len(body))
+        self._known[data[:end]] = _Known(head.route, head.route.path.encode(), head.key, len(body))
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that can be done without waiting for anything but the engine."""

@@ -32,7 +32,7 @@ class Shut:
     def __init__(self):
         engine = SimpleNamespace(queued=1, under_way_max=1, answer=lambda: None)
         self.gate = Gate(SimpleNamespace(engine=engine), ["/decide"], Metrics())
-        self.express = SimpleNamespace(under_way=0)
+        self.express = SimpleNamespace(under_way=0, target=lambda data: None)
 
     async def __call__(self, scope, receive, send):
         raise AssertionError("nothing gets here")
