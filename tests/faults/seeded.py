@@ -55,7 +55,7 @@ def _answer_before_commit(patch: Patch) -> None:
     """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
-    right_write, right_run = Database.write, Processor.run
+    right_run = Processor.run
 
     def run(self: Processor, items: Sequence[Any]) -> None:
         serving.append(True)
@@ -64,24 +64,28 @@ def _answer_before_commit(patch: Patch) -> None:
         finally:
             serving.clear()
 
-    @contextmanager
-    def write(self: Database) -> Iterator[Connection]:
-        while left_open:
-            left_open.pop().__exit__(None, None, None)
-        transaction = right_write(self)
-        connection = transaction.__enter__()
-        try:
-            yield connection
-        except BaseException as error:
-            transaction.__exit__(type(error), error, error.__traceback__)
-            raise
-        if serving:
-            left_open.append(transaction)
-        else:
-            transaction.__exit__(None, None, None)
+    def late(right: Callable[[Database], Any]) -> Any:
+        @contextmanager
+        def write(self: Database) -> Iterator[Connection]:
+            while left_open:
+                left_open.pop().__exit__(None, None, None)
+            transaction = right(self)
+            connection = transaction.__enter__()
+            try:
+                yield connection
+            except BaseException as error:
+                transaction.__exit__(type(error), error, error.__traceback__)
+                raise
+            if serving:
+                left_open.append(transaction)
+            else:
+                transaction.__exit__(None, None, None)
+
+        return write
 
     patch.setattr(Processor, "run", run)
-    patch.setattr(Database, "write", write)
+    patch.setattr(Database, "write", late(Database.write))
+    patch.setattr(Database, "write_standing", late(Database.write_standing))
 
 
 def _no_row_lock(patch: Patch) -> None:
@@ -91,8 +95,8 @@ def _no_row_lock(patch: Patch) -> None:
 def _deferred_begin(patch: Patch) -> None:
     right = prepared.run_on_driver
 
-    def run(connection: Any, how: str, statement: str, *parameters: Any) -> Any:
-        return right(connection, how, statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), *parameters)
+    def run(connection: Any, how: str, statement: str, *parameters: Any, **options: Any) -> Any:
+        return right(connection, how, statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), *parameters, **options)
 
     patch.setattr(standing, "run_on_driver", run)
 
