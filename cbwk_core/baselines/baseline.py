@@ -57,7 +57,20 @@ class Baseline:
         column: Integers,
         probabilities: Array,
     ) -> Choice:
-        """The choice of one column per lane, the null arm being the last of probabilities (lanes, arms + 1)."""
+        """The choice of one column per lane, among those that are allowed for the usual reasons."""
+        reason = accounts.reasons(self.problem, state.account, allowed)
+        return self.chosen(state, features, predictions, column, probabilities, reason)
+
+    def chosen(
+        self,
+        state: WithAccount,
+        features: Array,
+        predictions: Array,
+        column: Integers,
+        probabilities: Array,
+        reason: tuple[str, ...],
+    ) -> Choice:
+        """The same for any reasons; the null arm is the last of probabilities (lanes, arms + 1)."""
         rows = np.arange(column.size)
         real = column < self.arms
         arm = np.where(real, column, NULL_ARM)
@@ -73,5 +86,4 @@ class Baseline:
             round=state.account.round,
             hold=self.problem.hold[arm] * real[:, None],
         )
-        reason = accounts.reasons(self.problem, state.account, allowed)
         return Choice(arm, probabilities[rows, column], probabilities, reason, ticket)

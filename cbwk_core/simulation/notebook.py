@@ -174,7 +174,7 @@ class Notebook(Baseline):
         weights[stopped] = 0.0
         weights[stopped, -1] = 1.0
         column = np.where(stopped, self.arms, sample(weights, best, u))
-        return self._choice(x, predictions, weights, column, state, reason)
+        return self.chosen(state, x, predictions, column, weights, reason)
 
     def _reasons(self, account: Account) -> tuple[str, ...]:
         left = np.array(self.problem.budget) - account.spent
@@ -183,31 +183,6 @@ class Notebook(Baseline):
         ended = account.round >= last
         reason = np.where(ended, ENDED, np.where(solvent, POLICY, BUDGET_EXHAUSTED))
         return tuple(reason.tolist())
-
-    def _choice(
-        self,
-        x: Array,
-        predictions: Array,
-        weights: Array,
-        column: Integers,
-        state: NotebookState,
-        reason: tuple[str, ...],
-    ) -> Choice:
-        rows = np.arange(column.size)
-        real = column < self.arms
-        arm = np.where(real, column, NULL_ARM)
-        predicted = predictions[rows, arm] * real[:, None]
-        ticket = Ticket.of(
-            arm=arm,
-            features=x[rows, arm] * real[:, None],
-            reward=predicted[:, 0],
-            costs=predicted[:, 1:],
-            rho=np.broadcast_to(self.problem.rho, (column.size, self.resources)),
-            value=predictions[..., 0].max(axis=1, initial=0.0),
-            round=state.account.round,
-            hold=self.problem.hold[arm] * real[:, None],
-        )
-        return Choice(arm, weights[rows, column], weights, reason, ticket)
 
     def commit(self, state: NotebookState, ticket: Ticket) -> NotebookState:
         """Count the round."""

@@ -152,7 +152,9 @@ class StandingPostgresql(StandingConnection):
         driver: Any = connection.connection.driver_connection
         if driver is not None and driver.info.transaction_status != TransactionStatus.IDLE:
             cursor = self._run(connection, "COMMIT")
-            # So the server answers where something has failed before, and to the driver that is no error.
-            assert cursor.statusmessage == "COMMIT", "whatever fails in a transaction ends it"
+            answer = cursor.statusmessage
             cursor.close()
+            # Where something has failed before, the server answers ROLLBACK, and to the driver that is no error.
+            if answer != "COMMIT":
+                raise RuntimeError("a transaction in which something has failed cannot be committed")
         self._used_at = time.monotonic()

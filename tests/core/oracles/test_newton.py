@@ -88,10 +88,13 @@ def test_a_projection_fulfils_the_optimality_conditions(problem):
         np.testing.assert_array_equal(found, theta)
     else:
         assert np.linalg.norm(found) == pytest.approx(radius, rel=1e-9)
-        pull = matrix @ (theta - found)  # = μ·found with μ >= 0
-        mu = pull @ found / (found @ found)
+        # θ - x = μ·A⁻¹x with μ >= 0; multiplied by A, rounding would be magnified by its condition.
+        inverse = np.linalg.inv(matrix)
+        image = inverse @ found
+        mu = (theta - found) @ image / (image @ image)
         assert mu >= 0
-        np.testing.assert_allclose(pull, mu * found, atol=1e-6 * np.linalg.norm(pull))
+        scale = mu * np.linalg.norm(inverse, 2) * radius
+        assert np.linalg.norm(theta - found - mu * image) <= 1e-9 * scale
 
 
 def test_many_vectors_are_projected_as_if_each_were_alone():
