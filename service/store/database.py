@@ -30,27 +30,20 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
-from service.store import tables
+from service.store import locking
 from service.store.append import append_rows
-from service.store.prepared import Prepared, Row, run_on_driver
-from service.store.standing import (
-    NOW_MICROS,
-    SAVEPOINT,
-    StandingPostgresql,
-    StandingSqlite,
-    is_standing,
-)
+from service.store.prepared import Row, run_on_driver
+from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15
 _BUSY_MS_MAX = 60_000
 # Any number will do that nobody else in the same database takes: "cbwk" in ASCII.
 _TURN = 0x6362776B
-_LOCK_NOT_AVAILABLE = "55P03"
 # Whole classes of SQLSTATE: connection, resources of the server (disk, memory, connections), an operator's intervention
 # (shutdown, restart, cancelled by statement_timeout); then locks not had in time, transactions idle or open too long,
 # and a server that has become a read-only standby.
-_AWAY_STATES = ("08", "53", "57", _LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006")
+_AWAY_STATES = ("08", "53", "57", locking.NOT_AVAILABLE, "25P03", "25P04", "25006")
 _FILE_CODES = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -67,31 +60,6 @@ _AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _CLOCK_START_MICROS = (time.time_ns() - time.clock_gettime_ns(_CLOCK)) // 1000
 
-# Built once: every batch runs one of them.
-_CAMPAIGN_STATE = tables.campaign_state
-_STATES = Prepared(
-    lambda among: (
-        select(_CAMPAIGN_STATE).where(_CAMPAIGN_STATE.c.campaign.in_(among)).order_by(_CAMPAIGN_STATE.c.campaign)
-    )
-)
-_STATES_LOCKED = Prepared(
-    lambda among: (
-        select(_CAMPAIGN_STATE)
-        .where(_CAMPAIGN_STATE.c.campaign.in_(among))
-        .order_by(_CAMPAIGN_STATE.c.campaign)
-        .with_for_update()
-    )
-)
-# Sessions inside a transaction whose client says nothing. PostgreSQL's own timeout does not end all of them, and their
-# locks would stay: in the middle of a COPY or of a pipeline they are not idle, and a Flush after a statement's end, as
-# psycopg sends one to end a pipeline, stops the clock that the statement's end has started.
-_END_FROZEN = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND usename = current_user"
-    " AND application_name = current_setting('application_name') AND state <> 'idle' AND wait_event = 'ClientRead'"
-    " AND current_setting('idle_in_transaction_session_timeout') <> '0'"
-    " AND state_change < statement_timestamp() - current_setting('idle_in_transaction_session_timeout')::interval"
-)
 _NOW_MICROS = text(NOW_MICROS)
 
 
@@ -295,7 +263,7 @@ class Database:
         Without limits of time: another replica's migration takes as long as it takes.
         """
         if self.dialect == "postgresql":
-            _driver_sql(connection, "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+            locking.several(connection, "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _TURN})
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -305,33 +273,18 @@ class Database:
     def lock_rows(
         self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool = False
     ) -> list[Row]:
-        """Lock campaigns in the order of their numbers until the transaction ends, and return their states.
+        """Lock campaigns until the transaction ends, and return their states; see `service.store.locking`.
 
-        A campaign that somebody else keeps locked for longer is left out, so that one frozen process stops the
-        campaigns it holds and no others; the wait is then once more the timeout for each of those. Who has been silent
-        in its transaction for longer than it may be idle is frozen, and its session is ended. What other
-        transactions committed is read after this, in later statements: a statement that waits for a lock sees the rest
-        of the database as it was before. `fresh`: nothing was done in the transaction yet, so that a savepoint with
-        which it began will do.
+        `fresh`: nothing was done in the transaction yet, so that a savepoint with which it began will do.
         """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
-            return _states(connection, numbers, lock=False)
-        before = [] if timeout_ms == self._lock_timeout_ms else [f"SET LOCAL lock_timeout = {timeout_ms:d}"]
-        if not fresh or not is_standing(connection):
-            before.append(f"SAVEPOINT {SAVEPOINT}")
-        if before:
-            _driver_sql(connection, "; ".join(before))
-        rows = _lock_or_none(connection, numbers)
-        if rows is not None:
-            # The savepoint stays open: a row locked in one subtransaction and updated in another costs PostgreSQL more.
-            return rows
-        locked: list[Row] = []
-        if len(numbers) == 1:
-            return locked
-        for number in sorted(set(numbers)):
-            locked += _lock_or_none(connection, [number]) or []
-            _driver_sql(connection, f"SAVEPOINT {SAVEPOINT}")
-        return locked
+            return locking.states(connection, numbers, lock=False)
+        return locking.lock_rows(
+            connection,
+            numbers,
+            timeout_ms=None if timeout_ms == self._lock_timeout_ms else timeout_ms,
+            savepoint=not fresh or not is_standing(connection),
+        )
 
     @staticmethod
     def is_connection_error(error: BaseException) -> bool:
@@ -495,29 +448,6 @@ def _postgresql_engine(
         connection.read_only = read_only
 
     return engine
-
-
-def _states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> list[Row]:
-    if not numbers:
-        return []
-    return (_STATES_LOCKED if lock else _STATES).fetch(connection, sorted(set(numbers)))
-
-
-def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> list[Row] | None:
-    """The locked rows, or None and nothing locked since the last savepoint if one could not be had in time."""
-    try:
-        return _states(connection, numbers, lock=True)
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-            raise
-        _driver_sql(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        connection.execute(_END_FROZEN)
-        return None
-
-
-def _driver_sql(connection: Connection, statements: str) -> None:
-    """Several statements in one round trip, which PostgreSQL takes only without parameters."""
-    connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
 
 
 def _sqlite_code(error: BaseException) -> int | None:

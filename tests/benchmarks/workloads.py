@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import numpy as np
 
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, State, Ticket
-from cbwk_core.features import Feature
+from cbwk_core.declared import Feature
 from cbwk_core.oracle import Array, Integers
 from tests.benchmarks.clock import Contender, each
 

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-import service.store.database as store
 from service.auth import Principal
 from service.engine import deciding, memory, rows, settling
 from service.engine.ledger import Account
 from service.engine.processor import Processor
-from service.store import prepared, standing
+from service.store import locking, prepared, standing
 from service.store.database import Database
 
 VARIABLE = "SEEDED_BUG"
@@ -89,7 +88,7 @@ def _answer_before_commit(patch: Patch) -> None:
 
 
 def _no_row_lock(patch: Patch) -> None:
-    patch.setattr(store, "_STATES_LOCKED", store._STATES)
+    patch.setattr(locking, "_STATES_LOCKED", locking._STATES)
 
 
 def _deferred_begin(patch: Patch) -> None:
@@ -173,7 +172,7 @@ def _accounts_with_lock(patch: Patch) -> None:
         " JOIN account a ON a.campaign = s.campaign WHERE s.campaign = ANY(:numbers)"
         " ORDER BY s.campaign, a.resource FOR UPDATE OF s"
     )
-    right_states, right_accounts = store._states, rows.accounts
+    right_states, right_accounts = locking.states, rows.accounts
     read: dict[int, list[Any]] = {}
 
     def states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Any:
@@ -193,7 +192,7 @@ def _accounts_with_lock(patch: Patch) -> None:
             found.setdefault(row["campaign"], []).append(account)
         return found
 
-    patch.setattr(store, "_states", states)
+    patch.setattr(locking, "states", states)
     patch.setattr(rows, "accounts", accounts)
 
 
