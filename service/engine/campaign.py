@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, concatenate, outer
@@ -68,6 +69,11 @@ class Campaign:
     def holds(self) -> list[list[int]]:
         """The hold of every arm, in millionths."""
         return [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
+
+    @cached_property
+    def hold_texts(self) -> list[str]:
+        """The same as the log keeps it."""
+        return [orjson.dumps(hold).decode() for hold in self.holds]
 
     @cached_property
     def units(self) -> list[int]:
@@ -198,9 +204,10 @@ class Campaign:
         clipped = min(max(scaled, 0.0), 1.0)
         return clipped, clipped != scaled
 
-    def uniform(self, round_number: int) -> float:
-        """The uniform of a round, which anyone can compute again from the campaign's seed."""
-        return uniform_of(self.config["seed"], round_number)
+    def uniforms(self, start: int, rounds: int) -> list[float]:
+        """The uniforms of so many rounds, which anyone can compute again from the campaign's seed."""
+        seed = self.config["seed"]
+        return [uniform_of(seed, start + each) for each in range(rounds)]
 
 
 def uniform_of(seed: int, round_number: int) -> float:

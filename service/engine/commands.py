@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cbwk_core.model import Model
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a command is answered with."""
 
     body: dict[str, Any]
@@ -22,9 +21,9 @@ class Answer:
     status: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Decide:
-    """One request for an arm. `context` is as the client sent it; the engine encodes it with the campaign's encoder."""
+class Decide(NamedTuple):
+    """One request for an arm. `context` is as the client sent it, its numbers as floats, so that 1 is 1.0; the engine
+    encodes it with the campaign's encoder."""
 
     campaign_id: str
     decision_id: str | None
@@ -35,8 +34,7 @@ class Decide:
     baseline: tuple[str | None, ...] = ()  # what the caller will play, where it says so
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(NamedTuple):
     """What became of a decision: reward, costs by resource id as exact decimals in text or numbers, or void."""
 
     campaign_id: str

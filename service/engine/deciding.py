@@ -26,7 +26,6 @@ from service.money import amount
 from service.problems import Conflict, Invalid, Problem
 
 DIGEST_BYTES = 8
-_AS_THEY_ARE = frozenset((float, str, bool))
 
 
 def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> list[Answer | Problem]:
@@ -36,14 +35,7 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
     batch finds its first.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
-    fresh: list[int] = []
-    repeats: list[int] = []
-    seen: set[str] = set()
-    for index, request in enumerate(requests):
-        known = request.decision_id is not None and (request.decision_id in existing or request.decision_id in seen)
-        (repeats if known else fresh).append(index)
-        if request.decision_id is not None:
-            seen.add(request.decision_id)
+    fresh, repeats = _parted(requests, existing)
     if work.status != "active" or is_over(work):
         reason = work.status if work.status != "active" else ENDED
         for index in fresh:
@@ -67,6 +59,21 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
         for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
             answers[index] = answer
     return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
+
+
+def _parted(requests: Sequence[Decide], existing: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    """Where those stand that are decided now, and those that repeat what was decided before or is by another here."""
+    if not existing and len({request.decision_id for request in requests}) == len(requests):
+        return range(len(requests)), ()
+    fresh: list[int] = []
+    repeats: list[int] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests):
+        known = request.decision_id is not None and (request.decision_id in existing or request.decision_id in seen)
+        (repeats if known else fresh).append(index)
+        if request.decision_id is not None:
+            seen.add(request.decision_id)
+    return fresh, repeats
 
 
 def _repeat(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
@@ -176,7 +183,7 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
 
 def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
     start = int(work.state.round[0])
-    uniforms = np.array([work.campaign.uniform(start + row) for row in range(rows)])
+    uniforms = np.array(work.campaign.uniforms(start, rows))
     free = np.array(work.ledger.free(), dtype=np.int64)
     return work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
 
@@ -198,13 +205,13 @@ def _stored(
     made = len(requests) - choice.reason.count(ENDED)
     ticket, arms = choice.ticket, choice.arm.tolist()
     numbers = numbers_kept(ticket)
+    texts = campaign.hold_texts if holds is campaign.holds else [to_json(hold) for hold in holds]
     explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
     rounds, probabilities = ticket.round.tolist(), choice.probability.tolist()
-    texts = {arm: to_json(holds[arm]) for arm in set(arms[:made]) if arm != NULL_ARM}
     rows, held = work.rows["decision"], work.rows["hold"]
     for row in range(made):
         request, arm = requests[row], arms[row]
-        hold = texts.get(arm)
+        hold = None if arm == NULL_ARM else texts[arm]
         text, digest = _identity(request)
         work.sequence += 1
         rows.append(
@@ -226,7 +233,7 @@ def _stored(
                 "exclude": to_json(sorted(request.exclude)) if request.exclude else None,
                 "actions": to_json(request.actions) if request.actions is not None else None,
                 "shadow": shadow,
-                "numbers": numbers[row].tobytes(),
+                "numbers": numbers[row],
                 "prices": prices,
                 "explanation": explanations[row],
                 "hold": hold,
@@ -237,8 +244,8 @@ def _stored(
         if hold is not None:
             one = {"campaign": campaign.number, "decision": work.sequence, "amounts": hold, "expires_at": expires_at}
             held.append(one)
-    if texts:
-        played = [holds[arm] for arm in arms[:made] if arm != NULL_ARM]
+    played = [holds[arm] for arm in arms[:made] if arm != NULL_ARM]
+    if played:
         work.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
     if made:
         work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
@@ -299,7 +306,7 @@ def digest_of(request: Decide) -> bytes:
 
 def _identity(request: Decide) -> tuple[str, bytes]:
     """The context in its canonical form, which is also the one that is kept, and the digest of the whole request."""
-    context = orjson.dumps(_canonical(request.context), option=orjson.OPT_SORT_KEYS)
+    context = orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS)
     digest = blake2b(context, digest_size=DIGEST_BYTES)
     if request.exclude or request.actions is not None or request.baseline:
         rest = _canonical([sorted(request.exclude), request.actions, *request.baseline])
@@ -309,10 +316,8 @@ def _identity(request: Decide) -> tuple[str, bytes]:
 
 def _canonical(value: Any) -> Any:
     """The same with whole numbers as floats."""
-    if type(value) is dict:
-        if _AS_THEY_ARE.issuperset(map(type, value.values())):
-            return value
-        return {key: part if type(part) in _AS_THEY_ARE else _canonical(part) for key, part in value.items()}
+    if isinstance(value, dict):
+        return {key: _canonical(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_canonical(part) for part in value]
     return float(value) if type(value) is int else value

@@ -33,12 +33,13 @@ def packed(
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
     # Not by clip, which takes longer to find out what it is to do.
-    predictions = np.minimum(np.maximum(thought.predictions, -_MOST), _MOST).astype("<f2")
-    shares = probabilities[:, :-1].astype("<f4")
+    predictions = np.minimum(np.maximum(thought.predictions, -_MOST), _MOST).astype("<f2").tobytes()
+    shares = probabilities[:, :-1].astype("<f4").tobytes()
+    wide, narrow = len(predictions) // len(in_full), len(shares) // len(in_full)
     return [
         _full(thought.predictions[row], probabilities[row, :-1])
         if full
-        else _SHORT + predictions[row].tobytes() + shares[row].tobytes()
+        else b"".join((_SHORT, predictions[row * wide : (row + 1) * wide], shares[row * narrow : (row + 1) * narrow]))
         for row, full in enumerate(in_full)
     ]
 

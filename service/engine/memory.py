@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import structlog
@@ -19,6 +18,7 @@ from sqlalchemy import Connection, select
 from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.engine.campaign import Campaign
+from service.engine.ledger import Account
 from service.engine.models import begun_model
 from service.engine.tickets import tickets_from
 from service.store import tables
@@ -40,8 +40,16 @@ class FarBehind(Exception):  # noqa: N818
         self.number = number
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Left(NamedTuple):
+    """The rest of how a transaction left a campaign."""
+
+    status: str
+    last_event_at: int
+    accounts: Sequence[Account]
+    epoch: int | None = None  # of the transaction: see `Database.epoch`
+
+
+class Remembered(NamedTuple):
     """A campaign's configuration and its policy's state after the log up to `sequence`."""
 
     campaign: Campaign
@@ -50,6 +58,7 @@ class Remembered:
     model_version: int
     bytes: int
     unsaved: int = 0  # outcomes that had to be folded because no snapshot has them
+    left: Left | None = None
 
 
 class Memory:
@@ -67,13 +76,22 @@ class Memory:
             self._campaigns.move_to_end(number)
         return found
 
-    def remember(self, campaign: Campaign, state: State, sequence: int, model_version: int) -> None:
+    def recall_whole(self, number: int, epoch: int | None) -> tuple[Remembered, Left] | None:
+        """All there is to know of a campaign without reading it, if nobody else has written since."""
+        found = self._campaigns.get(number)
+        if epoch is None or found is None or found.left is None or found.left.epoch != epoch:
+            return None
+        return found, found.left
+
+    def remember(
+        self, campaign: Campaign, state: State, sequence: int, model_version: int, left: Left | None = None
+    ) -> None:
         """Keep a committed state."""
         known = self._campaigns.get(campaign.number)
         # A state's arrays keep their shapes as long as its campaign is what it was.
         size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
         self.forget(campaign.number)
-        self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size)
+        self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size, 0, left)
         self._bytes += size
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
             self.forget(next(iter(self._campaigns)))

@@ -33,8 +33,8 @@ from service.engine.commands import (
     RevokeKey,
     SetStatus,
 )
-from service.engine.ledger import Ledger
-from service.engine.memory import FarBehind, Memory, current, is_far_behind
+from service.engine.ledger import Account, Ledger
+from service.engine.memory import FarBehind, Left, Memory, Remembered, current, is_far_behind
 from service.engine.work import Work
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
@@ -154,7 +154,7 @@ class Processor:
         self.failed = True
 
     def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
-        with self._database.write_standing() as connection:
+        with self._database.write_standing(self) as connection:
             now = self._database.now_micros(connection)
             mine: dict[str | None, list[Item]] = defaultdict(list)
             for item in items:
@@ -173,12 +173,14 @@ class Processor:
             if works:
                 self._write(connection, works.values())
                 self._reached("before-commit")
+            epoch = self._database.epoch()
         if works:
             self._reached("after-commit")
         self._metrics.batch_size.observe(len(items))
         for work in works.values():
             self._observe(work)
-            self._memory.remember(work.campaign, work.state, work.sequence, work.model_version)
+            left = Left(work.status, work.now, work.ledger.accounts, epoch)
+            self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
             self._unsaved[work.campaign.number] += work.learnt
             (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
 
@@ -226,31 +228,44 @@ class Processor:
     def _opened(
         self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt, *, fresh: bool = False
     ) -> dict[str, Work]:
-        if not numbers:
-            return {}
-        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms, fresh=fresh)
-        accounts = rows.accounts(connection, numbers)
-        unborn = [number for number in numbers if number not in self._births]
+        works: dict[str, Work] = {}
+        unread = []
+        for number in numbers:
+            kept = self._memory.recall_whole(number, self._database.epoch())
+            if kept is None:
+                unread.append(number)
+            else:
+                known, last = kept
+                works[known.campaign.id] = self._work(known, last, now, attempt)
+        if not unread:
+            return works
+        locked = self._database.lock_rows(connection, unread, timeout_ms=self._lock_timeout_ms, fresh=fresh)
+        accounts = rows.accounts(connection, unread)
+        unborn = [number for number in unread if number not in self._births]
         if unborn:
             self._births.update(rows.births(connection, unborn))
-        works = {}
         for row in locked:
-            if row["campaign"] not in attempt.caught_up and is_far_behind(self._memory, row):
-                raise FarBehind(row["campaign"])
+            number = row["campaign"]
+            if number not in attempt.caught_up and is_far_behind(self._memory, row):
+                raise FarBehind(number)
             known = current(connection, self._memory, row)
-            self._unsaved[row["campaign"]] = max(self._unsaved[row["campaign"]], known.unsaved)
-            works[known.campaign.id] = Work(
-                campaign=known.campaign,
-                state=known.state,
-                ledger=Ledger(accounts[row["campaign"]]),
-                status=row["status"],
-                sequence=row["sequence"],
-                model_version=row["model_version"],
-                now=max(now, row["last_event_at"]),
-                created_at=self._births[row["campaign"]],
-                one_by_one=attempt.one_by_one,
-            )
+            self._unsaved[number] = max(self._unsaved[number], known.unsaved)
+            last = Left(row["status"], row["last_event_at"], accounts[number])
+            works[known.campaign.id] = self._work(known, last, now, attempt)
         return works
+
+    def _work(self, known: Remembered, last: Left, now: int, attempt: Attempt) -> Work:
+        return Work(
+            campaign=known.campaign,
+            state=known.state,
+            ledger=Ledger([Account(one.granted, one.held, one.spent, one.overrun) for one in last.accounts]),
+            status=last.status,
+            sequence=known.sequence,
+            model_version=known.model_version,
+            now=max(now, last.last_event_at),
+            created_at=self._births[known.campaign.number],
+            one_by_one=attempt.one_by_one,
+        )
 
     def _numbers_of(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         missing = [name for name in names if name not in self._numbers]
@@ -262,29 +277,24 @@ class Processor:
 
     def _serve(self, connection: Connection, work: Work, items: Sequence[Item], known: dict[str, Any]) -> None:
         """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name."""
-        feedback: list[tuple[Item, Feedback]] = []
-        decides: list[tuple[Item, Decide]] = []
-        changes: list[Item] = []
-        for item in items:
-            if isinstance(item.command, Decide):
-                decides.append((item, item.command))
-            elif isinstance(item.command, Feedback):
-                feedback.append((item, item.command))
-            else:
-                changes.append(item)
-        settled = {command.decision_id for _, command in feedback}
-        named = {each: row for each, row in known.items() if each in settled}
-        standings = rows.standings(connection, work, named)
+        decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
+        if len(decides) < len(items):
+            self._settle(connection, work, items, known)
+        flight.renew(connection, work)
+        answers = deciding.decide(work, [command for _, command in decides], known) if decides else []
+        for (item, _), answer in zip(decides, answers, strict=True):
+            item.answer = answer
+
+    def _settle(self, connection: Connection, work: Work, items: Sequence[Item], known: Mapping[str, Any]) -> None:
+        feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
+        named = {command.decision_id for _, command in feedback}
+        standings = rows.standings(connection, work, {each: row for each, row in known.items() if each in named})
         for item, command in feedback:
             item.answer = settling.settle(work, command, standings.get(command.decision_id))
         settling.tell(work)
-        for item in changes:
-            item.answer = _administered(connection, work, item)
-        flight.renew(connection, work)
-        requests = [command for _, command in decides]
-        answers = deciding.decide(work, requests, known) if requests else []
-        for (item, _), answer in zip(decides, answers, strict=True):
-            item.answer = answer
+        for item in items:
+            if not isinstance(item.command, Decide | Feedback):
+                item.answer = _administered(connection, work, item)
 
     def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> int:
         """Holds past their time, of campaigns locked here or locked for it; how many."""
@@ -349,7 +359,7 @@ class Processor:
             if known is None:
                 continue
             try:
-                with self._database.write_standing() as connection:
+                with self._database.write_standing(self) as connection:
                     self._save(connection, number)
             except Exception as error:  # noqa: BLE001 - a snapshot saves time only; the log is the truth
                 if self._database.is_file_error(error):

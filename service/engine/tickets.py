@@ -13,12 +13,14 @@ from cbwk_core import Ticket
 from service.engine.campaign import Campaign
 
 
-def numbers_kept(ticket: Ticket) -> NDArray[np.float64]:
-    """(n, 2 + 2d), for the column `numbers`: predicted reward, value, predicted costs, pace."""
-    numbers, d = ticket.numbers, ticket.resources
-    kept = np.empty((numbers.shape[0], 2 + 2 * d), dtype="<f8")
-    kept[:, :2], kept[:, 2:] = numbers[:, :2], numbers[:, 3 : 3 + 2 * d]
-    return kept
+def numbers_kept(ticket: Ticket) -> list[bytes]:
+    """What the column `numbers` keeps of n decisions, float64: predicted reward, value, predicted costs, pace."""
+    d, whole = ticket.resources, ticket.numbers.astype("<f8", copy=False).tobytes()
+    size = 8 * (3 + 3 * d)
+    # In bytes the round, which is left out, and the hold after them are passed over for next to nothing.
+    return [
+        whole[at : at + 16] + whole[at + 24 : at + 24 + 16 * d] for at in range(0, size * len(ticket.numbers), size)
+    ]
 
 
 def predicted(kept: bytes, resources: int) -> NDArray[np.float64]:

@@ -233,13 +233,17 @@ class Database:
         """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
         assert not self._closed, "a closed database has lost its lock"
         with self._standing.begin() if self.dialect == "sqlite" else self._writer.begin() as connection:
+            if isinstance(self._standing, StandingSqlite):
+                self._standing.used_by(None)
             yield connection
 
     @contextmanager
-    def write_standing(self) -> Iterator[Connection]:
+    def write_standing(self, user: object) -> Iterator[Connection]:
         """The same on a connection that is kept for whoever writes all the time: one at a time."""
         assert not self._closed, "a closed database has lost its lock"
         with self._standing.begin() as connection:
+            if isinstance(self._standing, StandingSqlite):
+                self._standing.used_by(user)
             yield connection
 
     @contextmanager
@@ -255,6 +259,11 @@ class Database:
         if isinstance(self._standing, StandingPostgresql) and is_standing(connection):
             return self._standing.now_micros
         return clock_micros(connection)
+
+    def epoch(self) -> int | None:
+        """In a standing transaction, a number that is another one if anybody else has written since its user's last
+        one; None where that cannot be known. With it what was read or written then need not be read again."""
+        return self._standing.epoch if isinstance(self._standing, StandingSqlite) else None
 
     def take_turn(self, connection: Connection) -> None:
         """Wait until no other replica does what only one may do at a time, and keep the others out until the

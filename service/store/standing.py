@@ -106,8 +106,33 @@ class StandingConnection(ABC):
 class StandingSqlite(StandingConnection):
     """SQLite's: whoever begins has the whole file."""
 
+    epoch = 0  # of the last transaction: see `Database.epoch`
+    _version: int | None = None
+    _user: object = None  # whose the last transaction was
+
+    def _made(self) -> Connection:
+        self._version = None
+        return super()._made()
+
     def _begin(self, connection: Connection) -> None:
         self._run(connection, "BEGIN IMMEDIATE").close()
+        # By this SQLite tells whether another connection has written since it was last asked on this one.
+        cursor = self._run(connection, "PRAGMA data_version")
+        (version,) = cursor.fetchone()
+        cursor.close()
+        if version != self._version:
+            self._version = version
+            self.epoch += 1
+
+    def used_by(self, user: object) -> None:
+        """Say whose the transaction is that has begun; None is always somebody else."""
+        if user is None or user is not self._user:
+            self.epoch += 1
+        self._user = user
+
+    def _roll_back(self, connection: Connection) -> None:
+        self.epoch += 1  # a COMMIT that failed may have been one
+        super()._roll_back(connection)
 
     def _commit(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -59,7 +59,7 @@ amounts = (st.integers(0, 1_300_000) | st.sampled_from(AWKWARD)).map(lambda numb
 finer = st.integers(1, 999).map(lambda number: 0.25 + number / 1e9)
 costs = st.fixed_dictionaries({}, optional={"usd": amounts | finer, "impressions": st.sampled_from((0, 1, 0.5, 1.1))})
 rewards = st.sampled_from((0, 0.25, 1, 1.5))
-numbers = st.sampled_from((0, 0.25, 0.5, 1))
+numbers = st.sampled_from((0.0, 0.25, 0.5, 1.0))  # as floats, which the interface makes of them
 sound_contexts = st.lists(numbers, min_size=2, max_size=2)
 contexts = sound_contexts | sound_contexts | sound_contexts | st.lists(numbers, min_size=1, max_size=1)
 excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2, unique=True)
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
         """Several in one transaction, one of them perhaps twice, with the same body or another."""
         requests = [self.fresh(name, context) for context in several]
         if twice is not None:
-            requests.append(replace(requests[0], context=twice))
+            requests.append(requests[0]._replace(context=twice))
         self.ask(requests, replica, together=together)
 
     @rule(
@@ -305,7 +305,7 @@ class Machine(RuleBasedStateMachine):
             self.ask([PatchCampaign(name, AMPLE), SetStatus(name, "resume")], 0)
         for evening in (True, False):
             for name in self.model.campaigns:
-                self.live(name, [[0.5, 0.25], [0.25, 1]], (1, 0.05), evening, 0)
+                self.live(name, [[0.5, 0.25], [0.25, 1.0]], (1, 0.05), evening, 0)
         for cold in (False, True):
             for number, replica in enumerate(self.ground.replicas):
                 if cold:

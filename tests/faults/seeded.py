@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -63,12 +63,12 @@ def _answer_before_commit(patch: Patch) -> None:
         finally:
             serving.clear()
 
-    def late(right: Callable[[Database], Any]) -> Any:
+    def late(right: Callable[..., Any]) -> Any:
         @contextmanager
-        def write(self: Database) -> Iterator[Connection]:
+        def write(self: Database, *user: object) -> Iterator[Connection]:
             while left_open:
                 left_open.pop().__exit__(None, None, None)
-            transaction = right(self)
+            transaction = right(self, *user)
             connection = transaction.__enter__()
             try:
                 yield connection
@@ -202,7 +202,7 @@ def _stale_snapshot(patch: Patch) -> None:
 
     def from_snapshot(connection: Connection, row: Any) -> Any:
         found = right(connection, row)
-        return replace(found, sequence=row["sequence"]) if found.sequence else found
+        return found._replace(sequence=row["sequence"]) if found.sequence else found
 
     patch.setattr(memory, "_from_snapshot", from_snapshot)
 

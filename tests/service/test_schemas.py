@@ -2,6 +2,7 @@ import copy
 import json
 import math
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from service.limits import ACTIONS_MAX, ARMS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOUR
 from service.money import micros
 from service.schemas.admin import AdjustRequest, KeyRequest
 from service.schemas.campaign import CONFIG_EXAMPLE, CampaignConfig, CampaignPatch, check_config
-from service.schemas.deciding import DecideBatch, DecideRequest, FeedbackRequest
+from service.schemas.deciding import DecideBatch, DecideItem, DecideRequest, FeedbackRequest
 
 SECRET = "s3cr3t-value"
 DECIDE = {"campaign_id": "c", "context": {"hour": 3}}
@@ -415,6 +416,17 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 @given(st.dictionaries(TEXT, st.floats(allow_nan=False, allow_infinity=False) | TEXT))
 def test_a_context_reaches_the_engine_as_it_was_sent(context):
     assert accepted(DecideRequest, {"campaign_id": "c", "context": context}).context == context
+
+
+def test_a_whole_number_of_a_context_is_a_float_so_that_it_is_the_same_request_as_with_a_decimal_point():
+    for whole, decimal in ((b'{"hour": 3, "site": "a"}', b'{"hour": 3.0, "site": "a"}'), (b"[1, 2]", b"[1.0, 2.0]")):
+        contexts = [
+            DecideRequest.model_validate_json(b'{"campaign_id": "c", "context": %b}' % context).context
+            for context in (whole, decimal)
+        ]
+        assert orjson.dumps(contexts[0]) == orjson.dumps(contexts[1])
+    items = DecideBatch.model_validate_json(b'{"campaign_id": "c", "items": [{"context": {"hour": 3}}]}').items
+    assert orjson.dumps(DecideItem.model_validate(items[0]).context) == b'{"hour":3.0}'
 
 
 @given(st.integers(1, 9 * 10**15))

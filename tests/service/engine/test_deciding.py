@@ -20,7 +20,7 @@ COSTS = (0.0, 0.1, 0.2, 0.3, 0.4)
 
 def test_the_same_decision_id_again_gets_the_same_answer(database):
     async def play(engine):
-        first = await engine.submit(Decide("c", "d", [1, 0.5]))
+        first = await engine.submit(Decide("c", "d", [1.0, 0.5]))
         again = await engine.submit(Decide("c", "d", [1.0, 0.5]))
         with pytest.raises(Conflict):
             await engine.submit(Decide("c", "d", [0.9, 0.5]))
@@ -149,7 +149,7 @@ def library_loop(policy, rounds):
     left = np.array([100 * ONE, 100_000 * ONE])
     campaign = Campaign(1, "c", 1, config(budget=100))
     for i in range(rounds):
-        uniform = np.array([campaign.uniform(i)])
+        uniform = np.array(campaign.uniforms(i, 1))
         choice = policy.decide(state, np.array([[i / 30, 0.5]]), uniform, free=left)
         state = policy.commit(state, choice.ticket)
         answers.append((int(choice.arm[0]), float(choice.probability[0])))

@@ -1,0 +1,98 @@
+"""What a transaction has left is not read again by the next one, unless somebody else may have written since."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from service.engine.commands import CreateCampaign, Decide, Feedback, SetStatus
+from service.engine.processor import Processor
+from service.store import locking
+from tests.service.engine.campaigns import config, running
+
+only_sqlite = pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def states_read(monkeypatch):
+    """The campaigns whose state was read, statement by statement."""
+    read = []
+    states = locking.states
+
+    def noted(connection, numbers, *, lock):
+        read.append(list(numbers))
+        return states(connection, numbers, lock=lock)
+
+    monkeypatch.setattr(locking, "states", noted)
+    return read
+
+
+def play(database, *steps):
+    """Make a campaign and carry out commands, or functions between them, one after the other; the answers."""
+
+    async def run():
+        async with running(database) as engine:
+            await engine.submit(CreateCampaign(config()))
+            await engine.submit(Decide("c", "first", [0.3, 0.6]))
+            return [step() if callable(step) else await engine.submit(step) for step in steps]
+
+    return asyncio.run(run())
+
+
+@only_sqlite
+def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again(database, states_read):
+    before = []
+    play(
+        database,
+        lambda: before.extend(states_read),
+        Decide("c", "second", [0.1, 0.2]),
+        Feedback("c", "first", void=True),
+        SetStatus("c", "pause"),
+        Decide("c", "third", [0.1, 0.2]),
+    )
+    assert before
+    assert states_read == before
+
+
+@only_sqlite
+def test_what_another_connection_has_written_counts(database):
+    def empty():
+        with closing(sqlite3.connect(database.path)) as other, other:
+            other.execute("UPDATE account SET spent = granted - held WHERE resource = 0")
+
+    before, _, after = play(database, Decide("c", "second", [0.1, 0.2]), empty, Decide("c", "third", [0.1, 0.2]))
+    assert before.body["reason"] == "policy"
+    assert after.body["reason"] == "budget_exhausted"
+
+
+@only_sqlite
+def test_what_another_part_of_the_process_has_written_counts(database):
+    def pause():
+        with database.write() as connection:
+            connection.exec_driver_sql("UPDATE campaign_state SET status = 'paused'")
+
+    _, after = play(database, pause, Decide("c", "second", [0.1, 0.2]))
+    assert after.body["reason"] == "paused"
+
+
+def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeypatch):
+    def broken(self, connection, works):
+        raise RuntimeError("not written")
+
+    async def run():
+        async with running(database) as engine:
+            await engine.submit(CreateCampaign(config(budget=3)))
+            first = await engine.submit(Decide("c", "first", [0.3, 0.6]))
+            with monkeypatch.context() as broken_for_now:
+                broken_for_now.setattr(Processor, "_write", broken)
+                for _ in range(5):
+                    with pytest.raises(RuntimeError, match="not written"):
+                        await engine.submit(Decide("c", "lost", [0.3, 0.6]))
+            return first, await engine.submit(Decide("c", "second", [0.3, 0.6]))
+
+    first, second = asyncio.run(run())
+    assert second.body["reason"] == "policy"
+    assert second.body["round"] == first.body["round"] + 1
