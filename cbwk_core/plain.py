@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # Up to here a loop over plain floats beats numpy.
 CANDIDATES_MAX = 32
+# From here on decisions are committed with few calls.
+TOGETHER_MIN = 8
 # Numbers in the images of several requests' candidates, 32 MB: more is left to the general way.
 IMAGES_MAX = 4_000_000
 BECAUSE_OF_POLICY = (POLICY,)
@@ -312,6 +314,8 @@ class Plain:
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """n decisions in order: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
+        if len(ticket.arm) >= TOGETHER_MIN:
+            return self._commit_several(state, ticket)
         books, d = state.books[0].tolist(), self.resources
         where = [
             (j, rho, position, energy, self.held + j, predicted)
@@ -330,6 +334,27 @@ class Plain:
                 books[held] += numbers[3 + 2 * d + j]
                 books[predicted] += cost
         return state._replace(books=_closed(books))
+
+    def _commit_several(self, state: State, ticket: Ticket) -> State:
+        """The same with few calls. Sums are accumulated in order, so that they are the loop's to the last bit."""
+        books, numbers, d = state.books[0].copy(), ticket.numbers, self.resources
+        excess = (numbers[:, 3 : 3 + d] - numbers[:, 3 + d : 3 + 2 * d]) / self.rho
+        energy = _accumulated(books[self.energy : self.energy + d], excess * excess)
+        steps = PRICE_STEP * excess / np.sqrt(1.0 + energy)
+        for j, column in enumerate(steps.T.tolist()):
+            moved = float(books[self.position + j])
+            for step in column:
+                moved += step
+                moved = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            books[self.position + j] = moved
+        books[0] += len(numbers)
+        books[1] += np.count_nonzero(ticket.arm != NULL_ARM)
+        books[4] = _accumulated(books[4:5], numbers[:, 1:2])[-1, 0]
+        books[self.energy : self.energy + d] = energy[-1]
+        for start, first in ((self.held, 3 + 2 * d), (self.predicted, 3)):
+            books[start : start + d] = _accumulated(books[start : start + d], numbers[:, first : first + d])[-1]
+        books.setflags(write=False)
+        return state._replace(books=books[None])
 
     def release(self, state: State, tickets: Ticket, costs: list[list[float]]) -> State:
         """n outcomes, or cancellations at no costs: holds and predictions go, prices move by (c - ĉ)/ρ."""
@@ -396,6 +421,13 @@ def _weights_of_several(values: Array, leverage: Array, gamma: float, noise: flo
     weights[index, best] = 0.0
     weights[index, best] = 1.0 - weights.sum(axis=1)
     return weights, best
+
+
+def _accumulated(start: Array, rows: Array) -> Array:
+    """start (d,) plus rows (n, d) one after the other: (n, d)."""
+    sums = rows.copy()
+    sums[0] += start
+    return np.add.accumulate(sums, axis=0, out=sums)
 
 
 def _closed(books: list[float]) -> Array:

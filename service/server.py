@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import uvicorn
 from fastapi import FastAPI
 
+from service.allocation import keep_freed_memory
 from service.app import create_app
 from service.auth import KeyRing
 from service.connections import Connection, close_late
@@ -108,6 +109,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         gc.collect()
         gc.freeze()
         gc.set_threshold(COLLECTED_OBJECTS)
+        keep_freed_memory()
         sweep = asyncio.create_task(close_late(server.server_state.connections, settings.receive_seconds_max))
         try:
             yield

@@ -204,10 +204,13 @@ class Campaign:
         clipped = min(max(scaled, 0.0), 1.0)
         return clipped, clipped != scaled
 
-    def uniforms(self, start: int, rounds: int) -> list[float]:
+    def uniforms(self, start: int, rounds: int) -> NDArray[np.float64]:
         """The uniforms of so many rounds, which anyone can compute again from the campaign's seed."""
         seed = self.config["seed"]
-        return [uniform_of(seed, start + each) for each in range(rounds)]
+        if rounds == 1:
+            return np.array([uniform_of(seed, start)])
+        digests = b"".join([_digest(seed, start + each) for each in range(rounds)])
+        return np.asarray((np.frombuffer(digests, dtype=">u8") >> np.uint64(11)) * 2.0**-53)
 
 
 def uniform_of(seed: int, round_number: int) -> float:
@@ -216,8 +219,11 @@ def uniform_of(seed: int, round_number: int) -> float:
     >>> 0.0 <= uniform_of(7, 0) < 1.0
     True
     """
-    digest = blake2b(f"{seed}:{round_number}".encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+    return (int.from_bytes(_digest(seed, round_number), "big") >> 11) * 2.0**-53
+
+
+def _digest(seed: int, round_number: int) -> bytes:
+    return blake2b(b"%d:%d" % (seed, round_number), digest_size=8).digest()
 
 
 def encoder_of(declared: Mapping[str, Any]) -> ContextEncoder:

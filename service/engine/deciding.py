@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from cbwk_core import NULL_ARM, Choice
-from cbwk_core.problem import ENDED, taken
+from cbwk_core import Choice
+from cbwk_core.problem import ENDED
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
-from service.engine.diverting import Options, diverted, unfit, would_have
-from service.engine.explaining import explanation_of, packed
+from service.engine.diverting import Options, diverted, unfit
 from service.engine.flight import is_over
+from service.engine.keeping import answer_of, digest_of, kept, rows_of
 from service.engine.stages import is_under_way
-from service.engine.tickets import numbers_kept
-from service.engine.work import MICROS_PER_SECOND, Work, iso_time, to_json
+from service.engine.work import Work
 from service.ids import uuid7
-from service.money import amount
 from service.problems import Conflict, Invalid, Problem
-
-DIGEST_BYTES = 8
 
 
 def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> list[Answer | Problem]:
     """Answer every request: repeats from what is stored, the others by one batch decision each kind.
 
-    `existing` maps decision ids to their stored rows; it grows by what is decided here, so that a repeat inside one
-    batch finds its first.
+    `existing` maps decision ids to their stored rows. Where something repeats it grows by what is decided here, so that
+    a repeat inside one batch finds its first.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
     fresh, repeats = _parted(requests, existing)
@@ -44,12 +37,14 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
         plain = [index for index in fresh if requests[index].actions is None]
         if work.campaign.diverts:
             for index in plain:
-                _decide_plain(work, requests, [index], answers, existing)
+                _decide_plain(work, requests, [index], answers)
         else:
-            _decide_plain(work, requests, plain, answers, existing)
+            _decide_plain(work, requests, plain, answers)
         for index in fresh:
             if requests[index].actions is not None:
-                answers[index] = _decide_with_actions(work, requests[index], existing)
+                answers[index] = _decide_with_actions(work, requests[index])
+    if repeats:
+        existing |= {row["decision_id"]: row for made in work.decided for row in rows_of(made)}
     for index in repeats:
         if requests[index].decision_id in existing:
             answers[index] = _repeat(work, requests[index], existing)
@@ -88,18 +83,14 @@ def _decide_plain(
     requests: Sequence[Decide],
     wanted: Sequence[int],
     answers: list[Answer | Problem | None],
-    existing: dict[str, Any],
 ) -> None:
     """All requests for the campaign's own arms in one call."""
     campaign = work.campaign
-    fit = []
-    for index in wanted:
-        if campaign.diverts or requests[index].baseline:
+    if campaign.diverts or any(requests[index].baseline for index in wanted):
+        for index in wanted:
             answers[index] = unfit(campaign, requests[index])
-            if answers[index] is not None:
-                continue
-        fit.append(index)
-    rows, vectors = _encoded(campaign, requests, fit, answers)
+        wanted = [index for index in wanted if answers[index] is None]
+    rows, vectors = _encoded(campaign, requests, wanted, answers)
     if not rows:
         return
     if not campaign.arms:
@@ -107,15 +98,18 @@ def _decide_plain(
             answers[index] = Invalid("the campaign has no arms of its own: send actions", kind="actions-needed")
         return
     features = campaign.features(vectors, campaign.arm_vectors)
-    exclude = _excluded(campaign, [requests[index] for index in rows])
+    asked = [requests[index] for index in rows]
+    exclude = _excluded(campaign, asked)
     choice = _chosen(work, features, len(rows), exclude=exclude)
     shadow = None
     if campaign.diverts:
         options = Options(features, campaign.holds, campaign.arms)
-        choice, shadow = diverted(work, requests[rows[0]], choice, options)
-    stored = _stored(work, [requests[index] for index in rows], choice, campaign.holds, campaign.arms, shadow)
-    for index, row in zip(rows, stored, strict=True):
-        answers[index] = _fresh_answer(work, requests[index], row, existing)
+        choice, shadow = diverted(work, asked[0], choice, options)
+    bodies = kept(work, asked, choice, campaign.holds, campaign.arms, shadow)
+    for index, body in zip(rows, bodies, strict=False):
+        answers[index] = Answer(body)
+    for index in rows[len(bodies) :]:
+        answers[index] = _unstored(work, requests[index], ENDED)
 
 
 def _encoded(
@@ -135,7 +129,7 @@ def _encoded(
     return rows, np.array(encoded)
 
 
-def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
+def _decide_with_actions(work: Work, request: Decide) -> Answer | Problem:
     """A request that brings its own arms."""
     campaign = work.campaign
     if campaign.arm_encoder is None:
@@ -164,8 +158,8 @@ def _decide_with_actions(work: Work, request: Decide, existing: dict[str, Any]) 
     shadow = None
     if campaign.diverts:
         choice, shadow = diverted(work, request, choice, Options(features, holds, ids))
-    row = _stored(work, [request], choice, holds, ids, shadow)[0]
-    return _fresh_answer(work, request, row, existing)
+    bodies = kept(work, [request], choice, holds, ids, shadow)
+    return Answer(bodies[0]) if bodies else _unstored(work, request, ENDED)
 
 
 def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_] | None:
@@ -183,80 +177,9 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
 
 def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
     start = int(work.state.round[0])
-    uniforms = np.array(work.campaign.uniforms(start, rows))
+    uniforms = work.campaign.uniforms(start, rows)
     free = np.array(work.ledger.free(), dtype=np.int64)
     return work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
-
-
-def _stored(
-    work: Work,
-    requests: Sequence[Decide],
-    choice: Choice,
-    holds: Sequence[Sequence[int]],
-    arm_ids: Sequence[str],
-    shadow: str | None = None,
-) -> list[dict[str, Any] | None]:
-    """Commit and keep every decision but those after the end, which take no round: their rows, None for the others."""
-    campaign, thought, now = work.campaign, choice.thought, work.now
-    assert thought is not None, "our policy says what it thought"
-    prices, gamma = thought.prices[0].astype("<f8").tobytes(), float(thought.gamma[0, 0])
-    version = work.policy_version
-    expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
-    made = len(requests) - choice.reason.count(ENDED)
-    ticket, arms = choice.ticket, choice.arm.tolist()
-    numbers = numbers_kept(ticket)
-    texts = campaign.hold_texts if holds is campaign.holds else [to_json(hold) for hold in holds]
-    explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
-    rounds, probabilities = ticket.round.tolist(), choice.probability.tolist()
-    rows, held = work.rows["decision"], work.rows["hold"]
-    for row in range(made):
-        request, arm = requests[row], arms[row]
-        hold = None if arm == NULL_ARM else texts[arm]
-        text, digest = _identity(request)
-        work.sequence += 1
-        rows.append(
-            {
-                "campaign": campaign.number,
-                "sequence": work.sequence,
-                "decision_id": request.decision_id or uuid7(now),
-                "request_digest": digest,
-                "config_version": campaign.version,
-                "policy_version": version,
-                "round": rounds[row],
-                "place": row,
-                "arm": arm,
-                "arm_id": None if hold is None else arm_ids[arm],
-                "reason": choice.reason[row],
-                "probability": probabilities[row],
-                "gamma": gamma,
-                "context": text,
-                "exclude": to_json(sorted(request.exclude)) if request.exclude else None,
-                "actions": to_json(request.actions) if request.actions is not None else None,
-                "shadow": shadow,
-                "numbers": numbers[row],
-                "prices": prices,
-                "explanation": explanations[row],
-                "hold": hold,
-                "decided_at": now,
-                "expires_at": None if hold is None else expires_at,
-            }
-        )
-        if hold is not None:
-            one = {"campaign": campaign.number, "decision": work.sequence, "amounts": hold, "expires_at": expires_at}
-            held.append(one)
-    played = [holds[arm] for arm in arms[:made] if arm != NULL_ARM]
-    if played:
-        work.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
-    if made:
-        work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
-    return [*rows[len(rows) - made :], *[None] * (len(requests) - made)]
-
-
-def _fresh_answer(work: Work, request: Decide, row: dict[str, Any] | None, existing: dict[str, Any]) -> Answer:
-    if row is None:
-        return _unstored(work, request, ENDED)
-    existing[row["decision_id"]] = row
-    return Answer(answer_of(work.campaign, row, request.explain))
 
 
 def _unstored(work: Work, request: Decide, reason: str) -> Answer:
@@ -274,50 +197,3 @@ def _unstored(work: Work, request: Decide, reason: str) -> Answer:
             "policy_version": work.policy_version,
         }
     )
-
-
-def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
-    """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
-    body: dict[str, Any] = {
-        "decision_id": row["decision_id"],
-        "campaign_id": campaign.id,
-        "arm": row["arm_id"],
-        "reason": row["reason"],
-        "probability": row["probability"],
-        "hold": {} if row["hold"] is None else _amounts(campaign.resources, row["hold"]),
-        "expires_at": iso_time(row["expires_at"]) if row["expires_at"] is not None else None,
-        "round": row["round"],
-        "policy_version": row["policy_version"],
-    }
-    if row["shadow"] is not None:
-        body["would_have"] = would_have(campaign, row["shadow"])
-    return body | explanation_of(campaign, row) if explain else body
-
-
-@lru_cache(maxsize=4096)  # there are as many as arms
-def _amounts(resources: tuple[str, ...], hold: str) -> Mapping[str, float]:
-    return {resource: amount(held) for resource, held in zip(resources, orjson.loads(hold), strict=True)}
-
-
-def digest_of(request: Decide) -> bytes:
-    """The request's identity: context, exclusions and actions in a canonical form in which 1 is 1.0."""
-    return _identity(request)[1]
-
-
-def _identity(request: Decide) -> tuple[str, bytes]:
-    """The context in its canonical form, which is also the one that is kept, and the digest of the whole request."""
-    context = orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS)
-    digest = blake2b(context, digest_size=DIGEST_BYTES)
-    if request.exclude or request.actions is not None or request.baseline:
-        rest = _canonical([sorted(request.exclude), request.actions, *request.baseline])
-        digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
-    return context.decode(), digest.digest()
-
-
-def _canonical(value: Any) -> Any:
-    """The same with whole numbers as floats."""
-    if isinstance(value, dict):
-        return {key: _canonical(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical(part) for part in value]
-    return float(value) if type(value) is int else value

@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from service.engine import deciding
 from service.engine.commands import Decide
+from service.engine.keeping import rows_of
 from service.engine.ledger import Ledger
 from service.engine.past import Event, advance, beginning, events
 from service.engine.work import Work
@@ -108,7 +109,7 @@ def _derived(work: Work, rows: Sequence[Any]) -> Iterator[Difference]:
         created_at=work.created_at,
     )
     deciding.decide(again, [request_of(work, row) for row in rows], {})
-    made = again.rows["decision"]
+    made = [row for columns in again.decided for row in rows_of(columns)]
     for row, other in zip(rows, made, strict=False):
         yield from _compared(row, other)
     if len(made) < len(rows):

@@ -157,8 +157,10 @@ def open_holds(connection: Connection, number: int, among: Sequence[int]) -> lis
 
 def append(database: Database, connection: Connection, works: Collection[Work]) -> None:
     """New rows, each table in one statement however many campaigns there are."""
-    for name in ("decision", "hold", "outcome", "grant", "change"):
-        rows = [row for work in works for row in work.rows[name]]
+    database.append_columns(connection, _decision, [made for work in works for made in work.decided])
+    database.append_columns(connection, _hold, [held for work in works for held in work.held])
+    for name in ("outcome", "grant", "change"):
+        rows = [row for work in works for row in work.rows.get(name, ())]
         if rows:
             database.append(connection, tables.metadata.tables[name], rows)
 

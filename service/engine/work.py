@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,6 +16,9 @@ from service.engine.campaign import Campaign
 from service.engine.ledger import Ledger
 
 MICROS_PER_SECOND = 1_000_000
+
+# Rows of a table, column by column, all of one length.
+Columns = dict[str, Sequence[Any]]
 
 
 class Lesson(NamedTuple):
@@ -39,7 +43,9 @@ class Work:
     model_version: int
     now: int  # microseconds; never below the campaign's last event
     created_at: int
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    decided: list[Columns] = field(default_factory=list)  # new rows of the table decision
+    held: list[Columns] = field(default_factory=list)  # of the table hold
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))  # of other tables
     closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
     emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
     one_by_one: bool = False  # each outcome is told at once, and one that would spoil the model is not learnt

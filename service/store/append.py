@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBinary, SmallInteger, Table, Text
 
-from service.store.prepared import as_sqlalchemy, run_on_driver
+from service.store.prepared import as_sqlalchemy, driver_of, run_on_driver
 
 _POSTGRESQL_TYPES = {
     SmallInteger: "int2",
@@ -32,6 +32,8 @@ class _Columns:
     names: tuple[str, ...]
     listed: list[str]
     types: tuple[str, ...]
+    whole: list[tuple[int, int]]  # where whole numbers stand, and of how many bits they may be
+    real: list[int]  # where other numbers stand
     insert: str
     copy: str
 
@@ -45,48 +47,64 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     same = all(list(row) == columns.listed for row in rows)
     values = [tuple(row.values()) if same else tuple(row[name] for name in columns.names) for row in rows]
     assert same or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
-    _check(table, columns, values)
-    if connection.dialect.name == "sqlite":
-        run_on_driver(connection, "executemany", columns.insert, values)
-    else:
-        _copy(connection, columns, values)
+    _check(table, columns, zip(*values, strict=True))
+    _add(connection, columns, values)
+
+
+def append_columns(connection: Connection, table: Table, blocks: Sequence[Mapping[str, Sequence[Any]]]) -> None:
+    """Add rows that are given column by column, blocks of one or more, all with the columns of the first."""
+    if not blocks:
+        return
+    columns = _columns(table, tuple(blocks[0]), connection.dialect)
+    assert all(list(block) == columns.listed for block in blocks), f"rows of {table.name} have different columns"
+    values = [row for block in blocks for row in zip(*block.values(), strict=True)]
+    _check(table, columns, blocks[0].values() if len(blocks) == 1 else zip(*values, strict=True))
+    _add(connection, columns, values)
 
 
 @lru_cache(maxsize=256)
 def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     quote = dialect.identifier_preparer
     into = f"{quote.format_table(table)} ({', '.join(quote.quote(name) for name in names)})"
+    types = tuple(_POSTGRESQL_TYPES[type(table.c[name].type)] for name in names)
     return _Columns(
         names=names,
         listed=list(names),
-        types=tuple(_POSTGRESQL_TYPES[type(table.c[name].type)] for name in names),
+        types=types,
+        whole=[(at, _BITS[kind]) for at, kind in enumerate(types) if kind in _BITS],
+        real=[at for at, kind in enumerate(types) if kind == "float8"],
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
     )
 
 
-def _check(table: Table, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
+def _check(table: Table, columns: _Columns, values: Iterable[Sequence[Any]]) -> None:
     """Refuse numbers that the two databases would keep differently, or not at all.
 
     Of a number with too many bits psycopg sends the lowest ones, and SQLite keeps all; NaN is NULL to SQLite.
     """
-    for name, kind, column in zip(columns.names, columns.types, zip(*values, strict=True), strict=True):
-        if kind not in _BITS and kind != "float8":
-            continue
+    given = [*values]
+    for at, bits in columns.whole:
+        column = given[at]
         numbers = [number for number in column if number is not None] if None in column else column
-        if kind in _BITS:
-            bound = 1 << (_BITS[kind] - 1)
-            if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
-                raise OverflowError(f"a number for {table.name}.{name} has more than {_BITS[kind]} bits")
-        elif not all(map(math.isfinite, numbers)):
-            raise ValueError(f"a number for {table.name}.{name} is not finite")
+        bound = 1 << (bits - 1)
+        if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
+            raise OverflowError(f"a number for {table.name}.{columns.names[at]} has more than {bits} bits")
+    for at in columns.real:
+        if not all([number is None or math.isfinite(number) for number in given[at]]):
+            raise ValueError(f"a number for {table.name}.{columns.names[at]} is not finite")
+
+
+def _add(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
+    if connection.dialect.name == "sqlite":
+        run_on_driver(connection, "executemany", columns.insert, values).close()
+    else:
+        _copy(connection, columns, values)
 
 
 def _copy(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
     try:
-        with driver.cursor() as cursor, cursor.copy(columns.copy) as copy:
+        with driver_of(connection).cursor() as cursor, cursor.copy(columns.copy) as copy:
             copy.set_types(columns.types)
             for row in values:
                 copy.write_row(row)

@@ -31,7 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
 from service.store import locking
-from service.store.append import append_rows
+from service.store.append import append_columns, append_rows
 from service.store.prepared import Row, run_on_driver
 from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
 
@@ -278,6 +278,12 @@ class Database:
     def append(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows of plain Python values, all with the columns of the first: the fast way of either database."""
         append_rows(connection, table, rows)
+
+    def append_columns(
+        self, connection: Connection, table: Table, blocks: Sequence[Mapping[str, Sequence[Any]]]
+    ) -> None:
+        """The same with rows that are given column by column, in blocks."""
+        append_columns(connection, table, blocks)
 
     def lock_rows(
         self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool = False

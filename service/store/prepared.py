@@ -14,6 +14,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
+# The execution option under which a standing connection has its driver's connection.
+DRIVER = "cbwk_driver"
+
 Parts = Sequence[BindParameter[Any]]
 Row = dict[str, Any]
 
@@ -74,14 +77,20 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
 
 def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, **options: Any) -> Any:
     """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy."""
-    driver: Any = connection.connection.driver_connection
-    cursor = driver.cursor()
+    cursor = None
     try:
+        cursor = driver_of(connection).cursor()
         getattr(cursor, how)(sql, *parameters, **options)
     except connection.dialect.loaded_dbapi.Error as error:
-        cursor.close()
+        if cursor is not None:
+            cursor.close()
         raise as_sqlalchemy(connection, sql, error) from error
     return cursor
+
+
+def driver_of(connection: Connection) -> Any:
+    """The driver's own connection; one that stands has it at hand, as to ask SQLAlchemy takes as long as a statement."""
+    return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 
 def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> BaseException:
@@ -89,7 +98,7 @@ def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> B
 
     A connection that is gone is not given to anybody else.
     """
-    gone = bool(getattr(connection.connection.driver_connection, "closed", False))
+    gone = bool(getattr(driver_of(connection), "closed", False))
     wrapped = DBAPIError.instance(
         statement,
         None,
@@ -98,6 +107,6 @@ def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> B
         connection_invalidated=gone,
         dialect=connection.dialect,
     )
-    if gone:
+    if gone and not connection.invalidated:
         connection.invalidate(error)
     return wrapped

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from service.store.prepared import run_on_driver
+from service.store.prepared import DRIVER, driver_of, run_on_driver
 
 # The savepoint that every transaction of PostgreSQL's standing connection begins with, for `Database.lock_rows`.
 SAVEPOINT = "locking"
@@ -67,7 +67,8 @@ class StandingConnection(ABC):
         return known
 
     def _made(self) -> Connection:
-        return self._engine.connect().execution_options(**{_STANDING: True})
+        connection = self._engine.connect()
+        return connection.execution_options(**{_STANDING: True, DRIVER: connection.connection.driver_connection})
 
     def _is_there(self, connection: Connection) -> bool:
         return True
@@ -135,8 +136,7 @@ class StandingSqlite(StandingConnection):
         super()._roll_back(connection)
 
     def _commit(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        if driver is not None and driver.in_transaction:
+        if driver_of(connection).in_transaction:
             self._run(connection, "COMMIT").close()
 
 
@@ -174,8 +174,7 @@ class StandingPostgresql(StandingConnection):
         cursor.close()
 
     def _commit(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        if driver is not None and driver.info.transaction_status != TransactionStatus.IDLE:
+        if driver_of(connection).info.transaction_status != TransactionStatus.IDLE:
             cursor = self._run(connection, "COMMIT")
             answer = cursor.statusmessage
             cursor.close()

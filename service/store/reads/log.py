@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from service.engine.campaign import Campaign
-from service.engine.deciding import answer_of
+from service.engine.keeping import answer_of
 from service.engine.explaining import explanation_of
 from service.engine.memory import load_campaign
 from service.engine.settling import Standing

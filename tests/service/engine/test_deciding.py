@@ -149,7 +149,7 @@ def library_loop(policy, rounds):
     left = np.array([100 * ONE, 100_000 * ONE])
     campaign = Campaign(1, "c", 1, config(budget=100))
     for i in range(rounds):
-        uniform = np.array(campaign.uniforms(i, 1))
+        uniform = campaign.uniforms(i, 1)
         choice = policy.decide(state, np.array([[i / 30, 0.5]]), uniform, free=left)
         state = policy.commit(state, choice.ticket)
         answers.append((int(choice.arm[0]), float(choice.probability[0])))

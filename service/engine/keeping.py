@@ -1,0 +1,214 @@
+"""New decisions as the log keeps them, column by column, and as they are answered.
+
+A batch has hundreds of decisions that share most of what is kept of them. Put together as rows they would cost more
+than everything else that is done for them; as columns each is a list that is made in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import compress, repeat
+from typing import Any
+
+import orjson
+
+from cbwk_core import NULL_ARM, Choice, Ticket
+from cbwk_core.problem import ENDED, taken
+from service.engine.campaign import Campaign
+from service.engine.commands import Decide
+from service.engine.diverting import would_have
+from service.engine.explaining import explanation_of, packed
+from service.engine.tickets import numbers_kept
+from service.engine.work import MICROS_PER_SECOND, Columns, Work, iso_time, to_json
+from service.ids import uuid7
+from service.money import amount
+
+DIGEST_BYTES = 8
+# The columns of the table hold, and which of a decision's they are.
+_OF_HOLD = (("campaign", "campaign"), ("decision", "sequence"), ("amounts", "hold"), ("expires_at", "expires_at"))
+
+
+def kept(
+    work: Work,
+    requests: Sequence[Decide],
+    choice: Choice,
+    holds: Sequence[Sequence[int]],
+    arm_ids: Sequence[str],
+    shadow: str | None = None,
+) -> list[dict[str, Any]]:
+    """Commit and keep every decision but those after the end, which take no round and come last: the others' answers."""
+    made = len(requests) - choice.reason.count(ENDED)
+    if not made:
+        return []
+    campaign, ticket = work.campaign, choice.ticket
+    texts = campaign.hold_texts if holds is campaign.holds else [to_json(hold) for hold in holds]
+    columns = _columns(work, requests[:made], choice, ticket, [*arm_ids, None], [*texts, None], shadow)
+    work.decided.append(columns)
+    work.sequence += made
+    _hold(work, columns, holds)
+    work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
+    if shadow is not None or any([request.explain for request in requests]):
+        return [
+            answer_of(campaign, row, request.explain)
+            for row, request in zip(rows_of(columns), requests, strict=False)
+        ]
+    return _bodies(campaign, columns)
+
+
+def _columns(
+    work: Work,
+    requests: Sequence[Decide],
+    choice: Choice,
+    ticket: Ticket,
+    arm_ids: Sequence[str | None],
+    holds: Sequence[str | None],
+    shadow: str | None,
+) -> Columns:
+    """What the table `decision` keeps. Index -1 of ids and holds is the null arm's: none."""
+    campaign, thought, now, made = work.campaign, choice.thought, work.now, len(requests)
+    assert thought is not None, "our policy says what it thought"
+    arms, numbers = choice.arm.tolist()[:made], numbers_kept(ticket)
+    explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
+    contexts = [orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS) for request in requests]
+    expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
+    return {
+        "campaign": [campaign.number] * made,
+        "sequence": range(work.sequence + 1, work.sequence + 1 + made),
+        "decision_id": [request.decision_id or uuid7(now) for request in requests],
+        "request_digest": [_digest(text, request) for text, request in zip(contexts, requests, strict=True)],
+        "config_version": [campaign.version] * made,
+        "policy_version": [work.policy_version] * made,
+        "round": ticket.round.tolist()[:made],
+        "place": range(made),
+        "arm": arms,
+        "arm_id": [arm_ids[arm] for arm in arms],
+        "reason": choice.reason[:made],
+        "probability": choice.probability.tolist()[:made],
+        "gamma": [float(thought.gamma[0, 0])] * made,
+        "context": [text.decode() for text in contexts],
+        "exclude": [to_json(sorted(request.exclude)) if request.exclude else None for request in requests],
+        "actions": [None if request.actions is None else to_json(request.actions) for request in requests],
+        "shadow": [shadow] * made,
+        "numbers": numbers[:made],
+        "prices": [thought.prices[0].astype("<f8").tobytes()] * made,
+        "explanation": explanations[:made],
+        "hold": [holds[arm] for arm in arms],
+        "decided_at": [now] * made,
+        "expires_at": [None if arm == NULL_ARM else expires_at for arm in arms],
+    }
+
+
+def _hold(work: Work, columns: Columns, holds: Sequence[Sequence[int]]) -> None:
+    """Take what the decisions may cost; each has a row that goes when it is settled. Null holds nothing."""
+    played = [holds[arm] for arm in columns["arm"] if arm != NULL_ARM]
+    if not played:
+        return
+    work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
+    held = {name: columns[column] for name, column in _OF_HOLD}
+    if len(played) < len(columns["arm"]):
+        held = {name: [*compress(column, columns["hold"])] for name, column in held.items()}
+    work.held.append(held)
+
+
+def _bodies(campaign: Campaign, columns: Columns) -> list[dict[str, Any]]:
+    """The answers to decisions that nobody asked to explain."""
+    amounts = {hold: _amounts(campaign.resources, hold) for hold in set(columns["hold"])}
+    times = {time: _time(time) for time in set(columns["expires_at"])}
+    return [
+        *map(
+            _body,
+            repeat(campaign.id),
+            columns["decision_id"],
+            columns["arm_id"],
+            columns["reason"],
+            columns["probability"],
+            map(amounts.__getitem__, columns["hold"]),
+            map(times.__getitem__, columns["expires_at"]),
+            columns["round"],
+            columns["policy_version"],
+        )
+    ]
+
+
+def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
+    """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
+    body = _body(
+        campaign.id,
+        row["decision_id"],
+        row["arm_id"],
+        row["reason"],
+        row["probability"],
+        _amounts(campaign.resources, row["hold"]),
+        _time(row["expires_at"]),
+        row["round"],
+        row["policy_version"],
+    )
+    if row["shadow"] is not None:
+        body["would_have"] = would_have(campaign, row["shadow"])
+    return body | explanation_of(campaign, row) if explain else body
+
+
+def _body(
+    campaign_id: str,
+    decision_id: str,
+    arm: str | None,
+    reason: str,
+    probability: float,
+    hold: Mapping[str, float],
+    expires_at: str | None,
+    round_number: int,
+    policy_version: int,
+) -> dict[str, Any]:
+    return {
+        "decision_id": decision_id,
+        "campaign_id": campaign_id,
+        "arm": arm,
+        "reason": reason,
+        "probability": probability,
+        "hold": hold,
+        "expires_at": expires_at,
+        "round": round_number,
+        "policy_version": policy_version,
+    }
+
+
+@lru_cache(maxsize=4096)  # there are as many as arms
+def _amounts(resources: tuple[str, ...], hold: str | None) -> Mapping[str, float]:
+    if hold is None:
+        return {}
+    return {resource: amount(held) for resource, held in zip(resources, orjson.loads(hold), strict=True)}
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else iso_time(micros)
+
+
+def rows_of(columns: Columns) -> Iterator[dict[str, Any]]:
+    """The same row by row, as they will be read again."""
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))
+
+
+def digest_of(request: Decide) -> bytes:
+    """The request's identity: context, exclusions and actions in a canonical form in which 1 is 1.0."""
+    return _digest(orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS), request)
+
+
+def _digest(context: bytes, request: Decide) -> bytes:
+    """The same, given the context in its canonical form, which is also the one that is kept."""
+    digest = blake2b(context, digest_size=DIGEST_BYTES)
+    if request.exclude or request.actions is not None or request.baseline:
+        rest = _canonical([sorted(request.exclude), request.actions, *request.baseline])
+        digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+    return digest.digest()
+
+
+def _canonical(value: Any) -> Any:
+    """The same with whole numbers as floats."""
+    if isinstance(value, dict):
+        return {key: _canonical(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return float(value) if type(value) is int else value
