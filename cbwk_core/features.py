@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -222,28 +222,24 @@ class _Usual:
         self._low, self._high, self._span = np.array([feature.quick for feature, _ in numeric]).reshape(-1, 3).T
         self._places = [_Places(feature, start).__getitem__ for feature, start in strings]
 
-    def encode(self, contexts: Sequence[object]) -> Array | None:
+    def encode(self, contexts: Sequence[Any]) -> Array | None:
         """(n, dimension), or None where one of them has to be looked at."""
-        rows, columns = [], []
+        if set(map(type, contexts)) != {dict} or set(map(len, contexts)) != {self._count}:
+            return None
         try:
-            for context in contexts:
-                if type(context) is not dict or len(context) != self._count:
-                    return None
-                rows.append(self._numbers(context))
-                columns.append(
-                    [place(value) for place, value in zip(self._places, self._strings(context), strict=True)]
-                )
-            if not all(_PLAIN_NUMBERS.issuperset(map(type, row)) for row in rows):
+            numbers, strings = [*map(self._numbers, contexts)], [*map(self._strings, contexts)]
+            places = [[*map(place, column)] for place, column in zip(self._places, zip(*strings, strict=True))]  # noqa: B905
+            if not _PLAIN_NUMBERS.issuperset(map(type, chain.from_iterable(numbers))):
                 return None
-            given = np.array(rows, dtype=np.float64)
+            given = np.array(numbers, dtype=np.float64)
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
         if not ((given >= self._low).all() and (given <= self._high).all()):  # false for NaN
             return None
-        vectors = np.zeros((len(rows), self._dimension))
+        vectors = np.zeros((len(contexts), self._dimension))
         vectors[:, self._coordinates] = (given - self._low) / self._span
-        if self._places:
-            vectors[np.arange(len(rows))[:, None], columns] = 1.0
+        if places:
+            vectors[np.arange(len(contexts)), places] = 1.0
         return vectors
 
 

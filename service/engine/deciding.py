@@ -176,7 +176,7 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
 
 
 def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
-    start = int(work.state.round[0])
+    start = int(work.state.books[0, 0])
     uniforms = work.campaign.uniforms(start, rows)
     free = np.array(work.ledger.free(), dtype=np.int64)
     return work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)

@@ -23,7 +23,7 @@ from service.engine.tickets import pace
 EXPLAINED_ARMS_MAX = 32
 # The first byte says how it is kept.
 _SHORT, _FULL = b"s", b"f"
-_MOST = float(np.finfo(np.float16).max)
+_MOST = np.finfo(np.float16).max
 
 
 def packed(
@@ -32,8 +32,8 @@ def packed(
     """What to keep of n decisions with these (n, arms + 1) probabilities; nothing of too many arms."""
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
-    # Not by clip, which takes longer to find out what it is to do.
-    predictions = np.minimum(np.maximum(thought.predictions, -_MOST), _MOST).astype("<f2").tobytes()
+    with np.errstate(over="ignore"):  # what is too large for it is shown as the largest
+        predictions = thought.predictions.astype("<f2").tobytes()
     shares = probabilities[:, :-1].astype("<f4").tobytes()
     wide, narrow = len(predictions) // len(in_full), len(shares) // len(in_full)
     return [
@@ -55,6 +55,8 @@ def unpacked(kept: bytes | None, resources: int) -> NDArray[np.float64]:
     prediction, share = ("<f2", "<f4") if kept[:1] == _SHORT else ("<f8", "<f8")
     arms = (len(kept) - 1) // (np.dtype(prediction).itemsize * (1 + resources) + np.dtype(share).itemsize)
     predictions = np.frombuffer(kept, dtype=prediction, offset=1, count=arms * (1 + resources))
+    if kept[:1] == _SHORT:
+        predictions = predictions.clip(-_MOST, _MOST)
     shares = np.frombuffer(kept, dtype=share, offset=1 + predictions.nbytes)
     return np.column_stack([predictions.reshape(arms, 1 + resources), shares]).astype(np.float64)
 

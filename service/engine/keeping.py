@@ -38,7 +38,7 @@ def kept(
     arm_ids: Sequence[str],
     shadow: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Commit and keep every decision but those after the end, which take no round and come last: the others' answers."""
+    """Commit and keep every decision but those after the end, which take no round and come last; their answers."""
     made = len(requests) - choice.reason.count(ENDED)
     if not made:
         return []
@@ -49,10 +49,9 @@ def kept(
     work.sequence += made
     _hold(work, columns, holds)
     work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
-    if shadow is not None or any([request.explain for request in requests]):
+    if shadow is not None or any(request.explain for request in requests):
         return [
-            answer_of(campaign, row, request.explain)
-            for row, request in zip(rows_of(columns), requests, strict=False)
+            answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)
         ]
     return _bodies(campaign, columns)
 

@@ -74,12 +74,15 @@ def to_json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-@lru_cache(maxsize=256)  # all decisions of a batch expire at once
 def iso_time(micros: int) -> str:
     """A time as the interface writes it.
 
     >>> iso_time(1_700_000_000_000_000)
     '2023-11-14T22:13:20Z'
     """
-    moment = datetime.fromtimestamp(micros // MICROS_PER_SECOND, UTC)
-    return f"{moment.isoformat()[:19]}Z"
+    return _iso_second(micros // MICROS_PER_SECOND)
+
+
+@lru_cache(maxsize=256)  # what is decided in one second expires in one second, and there are few terms
+def _iso_second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}Z"

@@ -1,4 +1,4 @@
-"""Many rows at once: executemany on SQLite, COPY on PostgreSQL, where it takes a fifth of the time."""
+"""Many rows at once: INSERTs of many rows on SQLite, COPY on PostgreSQL, where it takes a fifth of the time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBin
 
 from service.store.prepared import as_sqlalchemy, driver_of, run_on_driver
 
-_POSTGRESQL_TYPES = {
+POSTGRESQL_TYPES = {
     SmallInteger: "int2",
     Integer: "int4",
     BigInteger: "int8",
@@ -22,6 +23,9 @@ _POSTGRESQL_TYPES = {
     Boolean: "bool",
     LargeBinary: "bytea",
 }
+# So many rows in one statement take SQLite three quarters of the time that one after the other does; 64 columns would
+# still fit into the 32,766 parameters it takes.
+TOGETHER = (256, 64)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
@@ -66,7 +70,7 @@ def append_columns(connection: Connection, table: Table, blocks: Sequence[Mappin
 def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     quote = dialect.identifier_preparer
     into = f"{quote.format_table(table)} ({', '.join(quote.quote(name) for name in names)})"
-    types = tuple(_POSTGRESQL_TYPES[type(table.c[name].type)] for name in names)
+    types = tuple(POSTGRESQL_TYPES[type(table.c[name].type)] for name in names)
     return _Columns(
         names=names,
         listed=list(names),
@@ -85,21 +89,40 @@ def _check(table: Table, columns: _Columns, values: Iterable[Sequence[Any]]) -> 
     """
     given = [*values]
     for at, bits in columns.whole:
-        column = given[at]
-        numbers = [number for number in column if number is not None] if None in column else column
-        bound = 1 << (bits - 1)
+        numbers, bound = _present(given[at]), 1 << (bits - 1)
         if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
             raise OverflowError(f"a number for {table.name}.{columns.names[at]} has more than {bits} bits")
     for at in columns.real:
-        if not all([number is None or math.isfinite(number) for number in given[at]]):
+        if not all(map(math.isfinite, _present(given[at]))):
             raise ValueError(f"a number for {table.name}.{columns.names[at]} is not finite")
+
+
+def _present(column: Sequence[Any]) -> Sequence[Any]:
+    return [number for number in column if number is not None] if None in column else column
 
 
 def _add(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
     if connection.dialect.name == "sqlite":
-        run_on_driver(connection, "executemany", columns.insert, values).close()
+        _insert(connection, columns, values)
     else:
         _copy(connection, columns, values)
+
+
+def _insert(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
+    start = 0
+    for size in TOGETHER:
+        while len(values) - start >= size:
+            together = [*chain.from_iterable(values[start : start + size])]
+            run_on_driver(connection, "execute", _insert_together(columns.insert, size), together).close()
+            start += size
+    if start < len(values):
+        run_on_driver(connection, "executemany", columns.insert, values[start:]).close()
+
+
+@lru_cache(maxsize=64)
+def _insert_together(one: str, size: int) -> str:
+    into, row = one.split(" VALUES ")
+    return f"{into} VALUES {', '.join([row] * size)}"
 
 
 def _copy(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:

@@ -24,13 +24,13 @@ NOT_AVAILABLE = "55P03"
 _CAMPAIGN_STATE = tables.campaign_state
 _STATES = Prepared(
     lambda among: (
-        select(_CAMPAIGN_STATE).where(_CAMPAIGN_STATE.c.campaign.in_(among)).order_by(_CAMPAIGN_STATE.c.campaign)
+        select(_CAMPAIGN_STATE).where(among.has(_CAMPAIGN_STATE.c.campaign)).order_by(_CAMPAIGN_STATE.c.campaign)
     )
 )
 _STATES_LOCKED = Prepared(
     lambda among: (
         select(_CAMPAIGN_STATE)
-        .where(_CAMPAIGN_STATE.c.campaign.in_(among))
+        .where(among.has(_CAMPAIGN_STATE.c.campaign))
         .order_by(_CAMPAIGN_STATE.c.campaign)
         .with_for_update()
     )

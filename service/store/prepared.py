@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, bindparam
+from sqlalchemy import ARRAY, Column, ColumnElement, Connection, any_, bindparam
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import UpdateBase
 from sqlalchemy.sql.selectable import Select
@@ -17,8 +17,23 @@ from sqlalchemy.sql.selectable import Select
 # The execution option under which a standing connection has its driver's connection.
 DRIVER = "cbwk_driver"
 
-Parts = Sequence[BindParameter[Any]]
 Row = dict[str, Any]
+_AMONG = "among"
+
+
+class Among:
+    """The list of a statement: an array to PostgreSQL, where the text and the plan are then the same for every length
+    and psycopg parses no query of hundreds of parameters; to SQLite, which has no arrays, as many parameters."""
+
+    def __init__(self, dialect: str, length: int) -> None:
+        self.names = (_AMONG,) if dialect == "postgresql" else tuple(f"{_AMONG}_{at}" for at in range(length))
+        self._is_array = dialect == "postgresql"
+
+    def has(self, column: Column[Any]) -> ColumnElement[bool]:
+        """Whether the value of the column is in the list."""
+        if self._is_array:
+            return column == any_(bindparam(_AMONG, type_=ARRAY(type(column.type))))
+        return column.in_([bindparam(name) for name in self.names])
 
 
 class _Text(NamedTuple):
@@ -31,18 +46,20 @@ class _Text(NamedTuple):
 
 
 class Prepared:
-    """One statement; a list it has is filled up to a power of two, so that few lengths are compiled."""
+    """One statement; for SQLite a list it has is filled up to a power of two, so that few lengths are compiled."""
 
-    def __init__(self, build: Callable[[Parts], Select[Any] | UpdateBase]) -> None:
+    def __init__(self, build: Callable[[Among], Select[Any] | UpdateBase]) -> None:
         self._build = build
         self._texts: dict[tuple[str, int], _Text] = {}
 
     def fetch(self, connection: Connection, among: Sequence[Any] = (), /, **values: Any) -> list[Row]:
         """The rows; `among` are the values of the statement's list, at least one if it has one."""
         text = self._text(connection, len(among))
-        filled = [*among, *[among[-1]] * (len(text.listed) - len(among))] if among else []
-        given = values | dict(zip(text.listed, filled, strict=True))
-        cursor = run_on_driver(connection, "execute", text.sql, _parameters(text, given))
+        if text.listed == (_AMONG,):
+            values[_AMONG] = list(among)
+        elif among:
+            values |= zip(text.listed, [*among, *[among[-1]] * (len(text.listed) - len(among))], strict=True)
+        cursor = run_on_driver(connection, "execute", text.sql, _parameters(text, values))
         try:
             rows = cursor.fetchall()
             return [dict(zip(text.columns, row, strict=True)) for row in rows] if rows else []
@@ -58,16 +75,17 @@ class Prepared:
             run_on_driver(connection, "executemany", text.sql, [_parameters(text, row) for row in rows]).close()
 
     def _text(self, connection: Connection, among: int) -> _Text:
-        length = 1 << (among - 1).bit_length() if among else 0
-        key = connection.dialect.name, length
-        text = self._texts.get(key)
+        dialect = connection.dialect.name
+        length = 1 << (among - 1).bit_length() if among and dialect == "sqlite" else min(among, 1)
+        text = self._texts.get((dialect, length))
         if text is None:
-            names = tuple(f"among_{position}" for position in range(length))
-            statement = self._build([bindparam(name) for name in names])
+            listed = Among(dialect, length)
+            statement = self._build(listed)
             compiled = statement.compile(dialect=connection.dialect)
             positions = None if compiled.positiontup is None else tuple(compiled.positiontup)
             columns = tuple(statement.selected_columns.keys()) if isinstance(statement, Select) else ()
-            text = self._texts[key] = _Text(str(compiled), positions, names, columns)
+            text = _Text(str(compiled), positions, listed.names if among else (), columns)
+            self._texts[dialect, length] = text
         return text
 
 
@@ -88,8 +106,13 @@ def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, 
     return cursor
 
 
+def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> Any:
+    """Give PostgreSQL a statement that takes the columns of these rows as arrays; the cursor."""
+    return run_on_driver(connection, "execute", sql, [list(column) for column in zip(*rows, strict=True)])
+
+
 def driver_of(connection: Connection) -> Any:
-    """The driver's own connection; one that stands has it at hand, as to ask SQLAlchemy takes as long as a statement."""
+    """The driver's own connection. One that stands has it at hand: to ask SQLAlchemy for it takes as long as SQLite."""
     return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 

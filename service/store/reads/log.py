@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from service.engine.campaign import Campaign
-from service.engine.keeping import answer_of
 from service.engine.explaining import explanation_of
+from service.engine.keeping import answer_of
 from service.engine.memory import load_campaign
 from service.engine.settling import Standing
 from service.ids import is_id
