@@ -16,7 +16,7 @@ from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
 from service.store.lookup import Lookup
-from service.store.prepared import Prepared, run_on_arrays, run_on_driver
+from service.store.prepared import Prepared, array_of, run_on_arrays, run_on_driver
 
 _account, _campaign, _decision = tables.account, tables.campaign, tables.decision
 _hold, _outcome, _state = tables.hold, tables.outcome, tables.campaign_state
@@ -56,7 +56,7 @@ _MOVE_STATE = Prepared(
 _STATE_VALUES = ("number", *(f"new_{name}" for name in _STATE_COLUMNS))
 # For PostgreSQL, where each statement takes a message of its own: one for all rows, whose columns are arrays.
 _CLOSE_HOLDS = (
-    "DELETE FROM hold USING unnest(%s::int4[], %s::int8[]) AS closed (campaign, decision)"
+    f"DELETE FROM hold USING unnest({array_of('int4')}, {array_of('int8')}) AS closed (campaign, decision)"
     " WHERE hold.campaign = closed.campaign AND hold.decision = closed.decision"
 )
 _MOVE_ACCOUNTS = (
@@ -64,15 +64,16 @@ _MOVE_ACCOUNTS = (
     " AS new (campaign, resource, granted, held, spent, overrun)"
     " WHERE account.campaign = new.campaign AND account.resource = new.resource"
 )
-_IN_ARRAYS = "unnest(%s::int4[], %s::int2[], %s::int8[], %s::int8[], %s::int8[], %s::int8[])"
-_IN_A_ROW = "(%s::int4, %s::int2, %s::int8, %s::int8, %s::int8, %s::int8)"
-# So few accounts as rows: psycopg takes as long to write an array as three numbers. Beyond 50 parameters it would parse
-# the statement every time.
+_ACCOUNT_TYPES = ("int4", "int2", "int8", "int8", "int8", "int8")
+# So few accounts go there as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would parse the
+# statement every time.
 ROWS_MAX = 8
+_STATE_TYPES = ("int4", "text", "int4", "int4", "int8", "int8", "text", "int8")
 _MOVE_STATES = (
-    f"UPDATE campaign_state SET {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS)}"
-    " FROM unnest(%s::int4[], %s::text[], %s::int4[], %s::int4[], %s::int8[], %s::int8[], %s::bytea[], %s::int8[])"
-    f" AS new (campaign, {', '.join(_STATE_COLUMNS)}) WHERE campaign_state.campaign = new.campaign"
+    "UPDATE campaign_state SET books = decode(new.books, 'hex'),"
+    f" {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS if name != 'books')}"
+    f" FROM unnest({', '.join(map(array_of, _STATE_TYPES))}) AS new (campaign, {', '.join(_STATE_COLUMNS)})"
+    " WHERE campaign_state.campaign = new.campaign"
 )
 
 
@@ -167,15 +168,17 @@ def move(connection: Connection, works: Collection[Work]) -> None:
     else:
         _MOVE_ACCOUNT.run(connection, [dict(zip(_MOVED, row, strict=True)) for row in accounts])
     if connection.dialect.name == "postgresql" and len(states) > 1:
-        run_on_arrays(connection, _MOVE_STATES, states).close()
+        in_text = [[part.hex() if isinstance(part, bytes) else part for part in row] for row in states]
+        run_on_arrays(connection, _MOVE_STATES, in_text).close()
     else:
         _MOVE_STATE.run(connection, [dict(zip(_STATE_VALUES, row, strict=True)) for row in states])
 
 
 def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) -> None:
     if len(accounts) <= ROWS_MAX:
-        rows = f"(VALUES {', '.join([_IN_A_ROW] * len(accounts))})"
-        statement = _MOVE_ACCOUNTS.format(rows=rows)
+        row = f"({', '.join(f'%s::{kind}' for kind in _ACCOUNT_TYPES)})"
+        statement = _MOVE_ACCOUNTS.format(rows=f"(VALUES {', '.join([row] * len(accounts))})")
         run_on_driver(connection, "execute", statement, [*chain.from_iterable(accounts)]).close()
     else:
-        run_on_arrays(connection, _MOVE_ACCOUNTS.format(rows=_IN_ARRAYS), accounts).close()
+        statement = _MOVE_ACCOUNTS.format(rows=f"unnest({', '.join(map(array_of, _ACCOUNT_TYPES))})")
+        run_on_arrays(connection, statement, accounts).close()

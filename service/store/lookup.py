@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, bindparam, select
 
 from service.store.append import POSTGRESQL_TYPES
-from service.store.prepared import Prepared, Row, run_on_arrays, run_on_driver
+from service.store.prepared import Prepared, Row, array_of, run_on_arrays, run_on_driver
 
 # Two parameters each, of which SQLite takes 32,766.
 PAIRS_MAX = 8_192
@@ -31,8 +31,8 @@ class Lookup:
         kind = POSTGRESQL_TYPES[type(table.c[column].type)]
         self._in_arrays = (
             f"SELECT {', '.join(f'found.{name}' for name in self._names)}"
-            f" FROM unnest(%s::int4[], %s::{kind}[]) AS asked (campaign, wanted) CROSS JOIN LATERAL (SELECT * FROM"
-            f" {table.name} WHERE campaign = asked.campaign AND {column} = asked.wanted OFFSET 0) AS found"
+            f" FROM unnest({array_of('int4')}, {array_of(kind)}) AS asked (campaign, wanted) CROSS JOIN LATERAL"
+            f" (SELECT * FROM {table.name} WHERE campaign = asked.campaign AND {column} = wanted OFFSET 0) AS found"
         )
         self._of_one = Prepared(
             lambda among: select(*chosen).where(table.c.campaign == bindparam("number"), among.has(table.c[column]))
