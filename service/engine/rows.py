@@ -31,7 +31,13 @@ _BIRTHS = Prepared(
     lambda among: select(_campaign.c.number, _campaign.c.created_at).where(among.has(_campaign.c.number))
 )
 _DECISIONS = Lookup(_decision, "decision_id")
-_DECISIONS_BY_SEQUENCE = Lookup(_decision, "sequence")
+_DECISIONS_BY_SEQUENCE = Prepared(
+    lambda among: (
+        select(_decision)
+        .where(_decision.c.campaign == _NUMBER, among.has(_decision.c.sequence))
+        .order_by(_decision.c.sequence)
+    )
+)
 _OUTCOMES = Lookup(_outcome, "decision")
 _OPEN_HOLDS = Lookup(_hold, "decision", only=["decision"])
 _OF_HOLD = _hold.c.campaign == _NUMBER, _hold.c.decision == bindparam("of_decision")
@@ -106,8 +112,10 @@ def standings(connection: Connection, work: Work, known: Mapping[str, Any]) -> d
 
 def standings_by_sequence(connection: Connection, work: Work, sequences: Sequence[int]) -> list[Standing]:
     """What has become of the decisions of these numbers."""
-    rows = _DECISIONS_BY_SEQUENCE.fetch(connection, [(work.campaign.number, each) for each in sequences])
-    return _folded(connection, work, sorted(rows, key=itemgetter("sequence")))
+    if not sequences:
+        return []
+    rows = _DECISIONS_BY_SEQUENCE.fetch(connection, sequences, number=work.campaign.number)
+    return _folded(connection, work, rows)
 
 
 def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Standing]:

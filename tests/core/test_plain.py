@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, Choice, SquareCBwK
 from cbwk_core.oracles import Newton
-from cbwk_core.plain import CANDIDATES_MAX, IMAGES_MAX
+from cbwk_core.plain import CANDIDATES_MAX, IMAGES_MAX, TOGETHER_MIN
 from cbwk_core.presets import BLIND_COUNT, PRESETS
 from cbwk_core.problem import Ticket, taken
 
@@ -455,3 +455,20 @@ def test_lanes_are_independent_runs_side_by_side(lanes):
                 committed = policy.commit(alone[i], single.ticket)
                 alone[i] = policy.settle(committed, single.ticket, rewards[row], costs[row])
         np.testing.assert_allclose(together.books, np.concatenate([state.books for state in alone]), atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(policy=policies(), seed=st.integers(0, 2**32 - 1), rows=st.integers(TOGETHER_MIN, 40))
+def test_several_commits_are_the_same_to_the_last_bit_as_one_after_the_other(policy, seed, rows):
+    rng = np.random.default_rng(seed)
+    d, arm = policy.resources, rng.integers(NULL_ARM, policy.arms, rows)
+    numbers = rng.uniform(0.0, 2.0, (rows, 3 + 3 * d)) * (arm != NULL_ARM)[:, None]
+    numbers[:, 3 + d : 3 + 2 * d] = rng.uniform(0.0, 1.0, d)  # the pace is the same for all of a batch
+    ticket = Ticket(arm, np.zeros((rows, policy.dimension)), numbers)
+    state = policy.commit(policy.init(), taken(ticket, slice(0, 5)))
+    one_by_one = state
+    for row in range(rows):
+        one_by_one = policy.commit(one_by_one, taken(ticket, slice(row, row + 1)))
+    together = policy.commit(state, ticket)
+    np.testing.assert_array_equal(together.books, one_by_one.books)
+    assert not together.books.flags.writeable

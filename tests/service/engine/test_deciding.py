@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
 import numpy as np
 import pytest
 
 from cbwk_core import NULL_ARM
-from service.engine.campaign import Campaign
+from service.engine.campaign import Campaign, uniform_of
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store import tables
@@ -232,3 +233,25 @@ def test_one_transaction_of_many_campaigns_knows_each_decision_by_its_campaign_a
     assert sorted((row["campaign"], row["decision_id"]) for row in rows(database, tables.decision)) == sorted(
         [(number, each) for number in range(1, 6) for each in ("same", f"own-c{number - 1}")] + [(1, "own-c1")]
     )
+
+
+def test_the_uniforms_of_several_rounds_are_those_of_each():
+    campaign = Campaign(1, "c", 1, config(seed=12_345_678_901))
+    together = campaign.uniforms(7, 300)
+    assert together.tolist() == [uniform_of(12_345_678_901, 7 + each) for each in range(300)]
+    assert campaign.uniforms(9, 1).tolist() == together[2:3].tolist()
+    digest = hashlib.blake2b(b"12345678901:7", digest_size=8).digest()
+    assert together[0] == (int.from_bytes(digest, "big") >> 11) / 2**53
+
+
+def test_answers_of_a_batch_are_those_that_a_repeat_reads_from_the_log(database):
+    async def play(engine):
+        asked = [Decide("c", f"d{each}", [each / 40, 0.5]) for each in range(40)]
+        first = await engine.submit_together(asked)
+        again = await engine.submit_together(asked)
+        return first, again
+
+    first, again = with_campaign(database, play, budget=25)
+    assert [answer.body for answer in first] == [answer.body for answer in again]
+    assert [answer.replayed for answer in (*first, *again)] == [False] * 40 + [True] * 40
+    assert {answer.body["arm"] for answer in first} > {None}

@@ -8,11 +8,12 @@ import time
 
 import pytest
 
-from service.engine.commands import Decide
+from service.engine.commands import CreateCampaign, Decide, Item
 from service.engine.flight import expected_rounds
+from service.engine.processor import Processor
 from service.store import tables
 from service.times import moment_text
-from tests.service.engine.campaigns import rows, with_campaign
+from tests.service.engine.campaigns import config, rows, with_campaign
 
 
 @pytest.mark.parametrize(
@@ -42,19 +43,22 @@ def test_the_horizon_follows_the_traffic_until_the_end(database):
     assert len(rows(database, tables.decision)) == 60
 
 
-def test_near_the_end_estimates_are_not_renewed_with_every_decision(database):
+def test_near_the_end_estimates_are_not_renewed_with_every_decision(database, monkeypatch):
     """Then nearly all of the decisions are made at any time; what counts is how many were still to come."""
-    ends_at = moment_text(time.time_ns() // 1000 + 3_000_000)
-
-    async def play(engine):
-        made = 0
-        while (await engine.submit(Decide("c", f"d{made}", [0.5, 0.5]))).body["reason"] != "ended":
-            made += 1
-            await asyncio.sleep(0.004)
-        return made
-
-    made = with_campaign(database, play, horizon=None, ends_at=ends_at, budget=100_000)
+    start, seconds, made = 1_800_000_000_000_000, 60, 600
+    moments = iter([start + each * seconds * 1_000_000 // made for each in range(made + 2)])
+    monkeypatch.setattr(database, "now_micros", lambda connection: next(moments))
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    ends_at = moment_text(start + seconds * 1_000_000)
+    terms = config(horizon=None, ends_at=ends_at, budget=100_000)
+    items = [Item(command, 0.0) for command in (CreateCampaign(terms), *decides(made))]
+    for item in items:
+        processor.run([item])
+    assert [item.answer.body["reason"] for item in items[-2:]] == ["policy", "ended"]
     estimates = [json.loads(row["body"])["estimate"] for row in rows(database, tables.config)[1:]]
-    late = [estimate for estimate in estimates if estimate["rounds"] > 0.9 * made]
-    assert made > 100
-    assert len(late) <= 14  # ten hundredths of the flight, and few besides
+    assert all(abs(estimate["horizon"] - made) <= 2 for estimate in estimates if estimate["rounds"] > made / 2)
+    assert 8 <= len([estimate for estimate in estimates if estimate["rounds"] > 0.9 * made]) <= 14
+
+
+def decides(count):
+    return [Decide("c", f"d{each}", [0.5, 0.5]) for each in range(count)]

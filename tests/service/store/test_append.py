@@ -6,6 +6,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
+from service.store.append import TOGETHER
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
 AWKWARD = [
@@ -76,6 +77,43 @@ def test_columns_that_are_left_out_are_null(database):
 def test_no_rows_at_all_are_no_work(database):
     with database.write() as connection:
         database.append(connection, tables.decision, [])
+        database.append_columns(connection, tables.decision, [])
+
+
+@pytest.mark.parametrize("count", [1, TOGETHER[1] - 1, TOGETHER[1], TOGETHER[0] + TOGETHER[1] + 3])
+def test_any_number_of_rows_comes_back_as_appended_however_many_go_into_a_statement(database, count):
+    rows = [decision(n, context=f'{{"n": {n}}}') for n in range(1, count + 1)]
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append(connection, tables.decision, rows)
+        assert stored(connection, tables.decision) == rows
+
+
+def test_columns_are_the_same_rows(database):
+    blocks = [AWKWARD[:1], AWKWARD[1:]]
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append_columns(connection, tables.decision, [in_columns(block) for block in blocks])
+        assert stored(connection, tables.decision) == AWKWARD
+
+
+def test_columns_are_refused_for_what_rows_are_refused_for(database):
+    good, large = in_columns([outcome(1)]), in_columns([outcome(2) | {"policy_version": 2**63}])
+    endless = in_columns([outcome(2, reward=math.inf)])
+    fewer = {name: column for name, column in in_columns([outcome(2)]).items() if name != "at"}
+    for blocks, error in (
+        ([large], OverflowError),
+        ([good, large], OverflowError),
+        ([endless], ValueError),
+        ([good, endless], ValueError),
+        ([good, fewer], AssertionError),
+    ):
+        with pytest.raises(error), database.write() as connection:
+            database.append_columns(connection, tables.outcome, blocks)
+
+
+def in_columns(rows):
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def test_a_row_with_more_or_fewer_columns_than_the_first_is_refused(database):

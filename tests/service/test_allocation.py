@@ -1,0 +1,36 @@
+"""Memory that was freed is used again without asking the system for it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import resource
+import numpy as np
+from service.allocation import keep_freed_memory
+
+def faults(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        parts = [np.ones(100_000 * size) for size in (1, 3, 2, 4)]
+        del parts
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+assert keep_freed_memory()
+faults(3)
+print(faults(20))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+def test_arrays_of_a_batch_cause_page_faults_at_first_only():
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    each = 8 * 10 * 100_000 // os.sysconf("SC_PAGESIZE")
+    assert int(child.stdout) < each  # left alone it is up to twenty times as many
