@@ -153,6 +153,10 @@ class ContextEncoder:
         vectors = np.zeros((len(rows), self.dimension))
         clipped_count = unknown_count = 0
         for index, context in enumerate(rows):
+            usual = self._usual.values(context) if self.features else None
+            if usual is not None:
+                vectors[index] = usual
+                continue
             try:
                 clipped, unknown = self._fill(vectors[index], context)
             except ValueError as error:
@@ -205,7 +209,7 @@ class ContextEncoder:
 
 
 class _Usual:
-    """Several contexts that are as declared, encoded column by column: all features there, nothing odd about any."""
+    """Contexts that are as declared, all features there and nothing odd about any; several go column by column."""
 
     def __init__(self, features: tuple[Feature, ...]) -> None:
         starts = [0, *accumulate(feature.size for feature in features)]
@@ -221,6 +225,23 @@ class _Usual:
         self._coordinates = np.array([start for _, start in numeric], dtype=np.intp)
         self._low, self._high, self._span = np.array([feature.quick for feature, _ in numeric]).reshape(-1, 3).T
         self._places = [_Places(feature, start).__getitem__ for feature, start in strings]
+        self._ranges = [(start, *feature.quick) for feature, start in numeric]
+
+    def values(self, context: Any) -> list[float] | None:
+        """One context in plain floats, or None where it has to be looked at."""
+        if type(context) is not dict or len(context) != self._count:
+            return None
+        values = [0.0] * self._dimension
+        try:
+            for (start, low, high, span), value in zip(self._ranges, self._numbers(context), strict=True):
+                if not ((type(value) is float or type(value) is int) and low <= value <= high):
+                    return None
+                values[start] = (value - low) / span
+            for place, text in zip(self._places, self._strings(context), strict=True):
+                values[place(text)] = 1.0
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return values
 
     def encode(self, contexts: Sequence[Any]) -> Array | None:
         """(n, dimension), or None where one of them has to be looked at."""

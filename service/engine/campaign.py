@@ -71,9 +71,9 @@ class Campaign:
         return [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
 
     @cached_property
-    def hold_texts(self) -> list[str]:
-        """The same as the log keeps it."""
-        return [orjson.dumps(hold).decode() for hold in self.holds]
+    def named_arms(self) -> tuple[Sequence[str | None], Sequence[str | None]]:
+        """The arms' ids, and their holds as the log keeps them; last, where -1 finds it, the null arm's: none."""
+        return [*self.arms, None], [*(orjson.dumps(hold).decode() for hold in self.holds), None]
 
     @cached_property
     def units(self) -> list[int]:

@@ -43,8 +43,11 @@ def kept(
     if not made:
         return []
     campaign, ticket = work.campaign, choice.ticket
-    texts = campaign.hold_texts if holds is campaign.holds else [to_json(hold) for hold in holds]
-    columns = _columns(work, requests[:made], choice, ticket, [*arm_ids, None], [*texts, None], shadow)
+    if holds is campaign.holds:
+        names, texts = campaign.named_arms
+    else:
+        names, texts = [*arm_ids, None], [*map(to_json, holds), None]
+    columns = _columns(work, requests[:made], choice, ticket, names, texts, shadow)
     work.decided.append(columns)
     work.sequence += made
     _hold(work, columns, holds)
