@@ -20,6 +20,7 @@ class Preset:
     notebook_gamma: γ of the authors' code instead of the theorem's.
     projected: θ is kept in the unit ball.
     ridge: A_0 = ridge · I.
+    linked_costs: a link chosen for the reward is that of the costs too, with the Newton oracle.
     """
 
     constant: bool
@@ -29,6 +30,7 @@ class Preset:
     notebook_gamma: bool
     projected: bool
     ridge: float
+    linked_costs: bool
 
 
 PRESETS = {
@@ -40,6 +42,7 @@ PRESETS = {
         notebook_gamma=False,
         projected=True,
         ridge=1.0,
+        linked_costs=False,
     ),
     "authors": Preset(
         constant=False,
@@ -49,7 +52,10 @@ PRESETS = {
         notebook_gamma=True,
         projected=True,
         ridge=1.0,
+        linked_costs=False,
     ),
+    # linked_costs: where money is paid for clicks, a linear cost is wrong where the linear reward is, and the two errors
+    # cancel in r - λ·c, whose sign decides; with a logistic reward beside a linear cost they do not.
     # ridge: a prior deviation of θ of about two residual deviations; anything from 0.1 to 1 did nearly as well.
     "practical": Preset(
         constant=True,
@@ -59,9 +65,14 @@ PRESETS = {
         notebook_gamma=False,
         projected=False,
         ridge=0.3,
+        linked_costs=True,
     ),
 }
 
+# The score of a logistic target before its first outcome, the weight of the constant feature: a rate of 5 %. With the
+# ridge above, the prior's deviation of the constant takes in 1 % and 25 %. From 0, a rate of ½, every open decision
+# would count as half a max cost until the first outcomes come: prices that move at such costs stop moving for good.
+FIRST_SCORE = -3.0
 # Step and ceiling of the prices in units of value (dual.ValueDual): p* is at most 1; half as much again lets a price
 # overshoot for a while when more was spent than planned.
 PRICE_STEP = 0.15

@@ -11,7 +11,7 @@ from cbwk_core.oracles.gradient import Gradient
 from cbwk_core.oracles.kernel import Kernel
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.product import Product
-from cbwk_core.presets import Preset
+from cbwk_core.presets import FIRST_SCORE, Preset
 
 KINDS = ("aggregate", "gradient", "kernel", "newton")
 
@@ -19,7 +19,7 @@ KINDS = ("aggregate", "gradient", "kernel", "newton")
 def build_oracle(
     kind: Any, *, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
 ) -> Oracle[Any]:
-    """One oracle for 1 + d targets: the reward with the given link, the costs always with the identity.
+    """One oracle for 1 + d targets: the reward with the given link, the costs with the identity or as the preset says.
 
     `dimension` counts the constant feature where the preset appends one. An Oracle is taken as it is, if it fits.
     """
@@ -41,12 +41,10 @@ def build_oracle(
         raise ValueError(f"oracle must be one of {KINDS} or an Oracle, got {kind!r}")
     if link == "identity":
         return _linear(kind, dimension, targets, blocks, preset, link, forgetting)
-    return Product(
-        (
-            _linear(kind, dimension, 1, blocks, preset, link, forgetting),
-            _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting),
-        )
-    )
+    reward = _linear(kind, dimension, 1, blocks, preset, link, forgetting)
+    if kind == "newton" and preset.linked_costs:
+        return Product((reward,) * targets)
+    return Product((reward, _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
 
 
 def _linear(
@@ -63,6 +61,7 @@ def _linear(
         radius=1.0 if preset.projected else None,
         local_curvature=not preset.projected,
         forgetting=forgetting,
+        start=FIRST_SCORE if link == "logistic" and preset.constant else 0.0,
     )
 
 

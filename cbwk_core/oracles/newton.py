@@ -2,6 +2,10 @@
 
     g = (σ(φᵀθ) - y) φ,   A += φφᵀ,   θ ← Proj_A(θ - A⁻¹g / c)
 
+With local curvature, for the logistic link, the step is implicit instead: θ minimises the row's own loss plus half the
+squared distance to the old θ in the norm of A, and A += σ'(φᵀθ)φφᵀ at the new θ. A plain Newton step goes as far as the
+slope where it starts asks for, and where 2 % is predicted a click asks for fifty times what it is worth.
+
 A⁻¹ follows by Sherman-Morrison and is computed afresh from A after every `REFACTOR_EVERY` updates of a block.
 """
 
@@ -9,13 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import dger
 
-from cbwk_core.links import LINKS, Link
+from cbwk_core.links import LINKS, Link, implicit_score
 from cbwk_core.oracle import (
     Array,
     Integers,
@@ -71,8 +76,8 @@ class Newton:
     """Configuration of the oracle.
 
     radius: projection of each target's θ onto the ball of that radius; None leaves θ alone.
-    local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and a full Newton step, instead of the least slope c.
-        The first guess ½ fades with ridge/A then, and A grows by σ' only: rare clicks want a small ridge.
+    local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and an implicit step, instead of the least slope c.
+    start: θ of the last coordinate before any data; the prior that `ridge` weighs has its mean there.
     forgetting: weight kept by old data at every update of a block; None keeps everything.
 
     >>> oracle = Newton(dimension=2, targets=1)
@@ -89,6 +94,7 @@ class Newton:
     radius: float | None = None
     local_curvature: bool = True
     forgetting: float | None = None
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         if self.link not in LINKS:
@@ -99,6 +105,8 @@ class Newton:
             )
         if not self.ridge > 0 or (self.radius is not None and not self.radius > 0):
             raise ValueError(f"ridge and radius must be positive, got {self.ridge} and {self.radius}")
+        if not isfinite(self.start):
+            raise ValueError(f"start must be finite, got {self.start}")
         if self.forgetting is not None and not 0.5 <= self.forgetting < 1:
             raise ValueError(f"forgetting must lie in [0.5, 1), got {self.forgetting}")
         if self.link == "logistic" and self.targets != 1:
@@ -110,10 +118,11 @@ class Newton:
         return LINKS[self.link]
 
     def init(self, lanes: int = 1) -> NewtonState:
-        """A = ridge · I and θ = 0 in every lane and block."""
+        """A = ridge · I and θ = (0, …, 0, start) in every lane and block."""
         m = self.dimension
         solution = np.zeros((lanes, self.blocks, m + self.targets, m))
         solution[:, :, :m] = np.eye(m) / self.ridge
+        solution[:, :, m:, -1] = self.start
         gram = frozen(np.tile(np.eye(m) * self.ridge, (lanes, 1, 1)))
         updates = frozen(np.zeros((lanes, self.blocks), dtype=np.int64))
         return NewtonState(frozen(solution), (gram,) * self.blocks, updates)
@@ -226,7 +235,8 @@ class Newton:
         """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
 
         A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
-        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c.
+        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c, or, where the step is
+        implicit and the error that of the new θ, θ -= a·error.
         """
         m = x.shape[-1]
         if keep is not None:
@@ -235,15 +245,21 @@ class Newton:
         alone = x.ndim == 1
         images = solution.dot(x) if alone else np.matmul(solution, x[..., None])[..., 0]
         direction, score = images[..., :m], images[..., m:]
-        curvature = self._curvature(score)
-        bend = 1.0 if curvature is None else curvature
-        growth = 1.0 + bend * (direction.dot(x) if alone else np.vecdot(direction, x)[:, None])
-        step = direction / growth
+        leverage = direction.dot(x) if alone else np.vecdot(direction, x)[:, None]
+        bend: Array | float = 1.0
         if self.link == "identity":
             score -= y
+            growth = 1.0 + leverage
+        elif self.local_curvature:
+            mean = self.sigma.mean(_implicit_scores(score, leverage, y))
+            bend = np.maximum(mean * (1.0 - mean), SLOPE_FLOOR)
+            growth = 1.0 + bend * leverage
+            score[:] = (mean - y) * growth
         else:
             score[:] = (self.sigma.mean(score) - y) / self._least_slope
-            direction *= bend
+            growth = 1.0 + leverage
+        step = direction / growth
+        direction *= bend
         if alone:
             _add_outer(gram, x * bend, x, 1.0)
             _add_outer(solution, images, step, -1.0)
@@ -257,15 +273,8 @@ class Newton:
         if self.radius is not None:
             project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
 
-    def _curvature(self, score: Array) -> Array | None:
-        if self.link == "identity" or not self.local_curvature:
-            return None
-        return np.maximum(self.sigma.slope(score), SLOPE_FLOOR)
-
     @cached_property
     def _least_slope(self) -> float:
-        if self.link == "logistic" and self.local_curvature:
-            return 1.0
         return self.sigma.least_slope(self.radius or 1.0)
 
     @cached_property
@@ -324,6 +333,12 @@ class Newton:
             gram=state.gram + more.gram,
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
         )
+
+
+def _implicit_scores(score: Array, leverage: Array, y: Array) -> Array:
+    """`implicit_score` of one row per lane, one after the other: the same bits however many lanes there are."""
+    ravelled = (np.ravel(part).tolist() for part in (score, leverage, y))
+    return np.reshape([implicit_score(*row) for row in zip(*ravelled, strict=True)], score.shape)
 
 
 def _add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:
