@@ -60,7 +60,7 @@ class Logistic:
 
 
 def implicit_score(score: float, leverage: float, target: float) -> float:
-    """The z with z = score + leverage·(target - σ(z)), for the logistic σ: where a row leaves the score it started from.
+    """The z with z = score + leverage·(target - σ(z)), for the logistic σ: where a row takes the score it finds.
 
     z - leverage·(target - σ(z)) rises in z, is convex below 0 and concave above, so Newton's method goes straight to
     the root from 0, or from the score if the row pushes it away from 0. It is then about as many steps as ln(leverage);

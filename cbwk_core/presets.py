@@ -20,6 +20,7 @@ class Preset:
     notebook_gamma: γ of the authors' code instead of the theorem's.
     projected: θ is kept in the unit ball.
     ridge: A_0 = ridge · I.
+    watches: the Newton oracle begins anew when its errors say that the world has changed, unless told how to forget.
     linked_costs: a link chosen for the reward is that of the costs too, with the Newton oracle.
     """
 
@@ -30,6 +31,7 @@ class Preset:
     notebook_gamma: bool
     projected: bool
     ridge: float
+    watches: bool
     linked_costs: bool
 
 
@@ -42,6 +44,7 @@ PRESETS = {
         notebook_gamma=False,
         projected=True,
         ridge=1.0,
+        watches=False,
         linked_costs=False,
     ),
     "authors": Preset(
@@ -52,9 +55,10 @@ PRESETS = {
         notebook_gamma=True,
         projected=True,
         ridge=1.0,
+        watches=False,
         linked_costs=False,
     ),
-    # linked_costs: where money is paid for clicks, a linear cost is wrong where the linear reward is, and the two errors
+    # linked_costs: where money is paid for clicks, a linear cost is wrong where the linear reward is, and the errors
     # cancel in r - λ·c, whose sign decides; with a logistic reward beside a linear cost they do not.
     # ridge: a prior deviation of θ of about two residual deviations; anything from 0.1 to 1 did nearly as well.
     "practical": Preset(
@@ -65,6 +69,7 @@ PRESETS = {
         notebook_gamma=False,
         projected=False,
         ridge=0.3,
+        watches=True,
         linked_costs=True,
     ),
 }
@@ -113,9 +118,15 @@ def residual_covariance(outer_sum: Array, count: Array) -> Array:
     return np.asarray(outer_sum / (count + RESIDUAL_PRIOR_COUNT)[:, None, None])
 
 
-def practical_gamma(candidates: int, rounds: Array, noise: Array, parameters: int) -> Array:
-    """γ that grows with the round, in units of the Lagrangian's noise uᵀΣ̂u: (lanes, 1)."""
-    return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * (rounds + 1.0) / (noise * parameters)))[:, None]
+def practical_gamma(
+    candidates: int, rounds: Array, noise: Array, parameters: int, learnt: Array, forgotten: Array | float
+) -> Array:
+    """γ that grows with the round, in units of the Lagrangian's noise uᵀΣ̂u: (lanes, 1).
+
+    Rounds count by the share of the outcomes learnt that is not forgotten: the model's error does.
+    """
+    counted = (rounds + 1.0) * ((learnt + 1.0 - forgotten) / (learnt + 1.0))
+    return np.asarray(GAMMA_FACTOR * np.sqrt(candidates * counted / (noise * parameters)))[:, None]
 
 
 def elimination_damping(scores: Array, leverage: Array, noise: Array) -> Array:

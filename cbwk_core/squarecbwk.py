@@ -20,6 +20,7 @@ from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.product import forgotten
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -201,7 +202,9 @@ class SquareCBwK:
         spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
         noise = np.maximum(spread, NOISE_MIN)
         if self.gamma == "auto":
-            gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension * self._oracle.blocks)
+            parameters = self._oracle.dimension * self._oracle.blocks
+            gone = np.minimum(forgotten(state.oracle), state.books[:, 3])
+            gamma = practical_gamma(self.arms + 1, rounds, noise, parameters, state.books[:, 3], gone)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
         return Quote(prices, rho, gamma, noise)

@@ -75,4 +75,4 @@ def _learnt(oracle: Newton, state: NewtonState, x: Array, y: Array, block: Integ
     updates[0] += np.diff(ends)
     for place, b in enumerate(touched.tolist()):
         grams[b] = frozen(gram[place][None])
-    return NewtonState(frozen(solution), tuple(grams), frozen(updates))
+    return state._replace(solution=frozen(solution), gram=tuple(grams), updates=frozen(updates))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from cbwk_core.links import LINKS
 from cbwk_core.oracle import Oracle
@@ -13,6 +14,8 @@ from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.product import Product
 from cbwk_core.presets import FIRST_SCORE, Preset
 
+# As `forgetting`: all data keep their weight, whatever happens.
+NEVER = 1.0
 KINDS = ("aggregate", "gradient", "kernel", "newton")
 
 
@@ -43,7 +46,9 @@ def build_oracle(
         return _linear(kind, dimension, targets, blocks, preset, link, forgetting)
     reward = _linear(kind, dimension, 1, blocks, preset, link, forgetting)
     if kind == "newton" and preset.linked_costs:
-        return Product((reward,) * targets)
+        # A cost that is always a whole max cost is never quite predicted, and would be taken for one that has changed.
+        cost = replace(cast(Newton, reward), watch=False)
+        return Product((reward, *[cost] * (targets - 1)))
     return Product((reward, _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
 
 
@@ -60,7 +65,8 @@ def _linear(
         ridge=preset.ridge,
         radius=1.0 if preset.projected else None,
         local_curvature=not preset.projected,
-        forgetting=forgetting,
+        forgetting=None if forgetting == NEVER else forgetting,
+        watch=forgetting is None and preset.watches,
         start=FIRST_SCORE if link == "logistic" and preset.constant else 0.0,
     )
 

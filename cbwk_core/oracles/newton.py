@@ -33,6 +33,7 @@ from cbwk_core.oracle import (
     frozen,
 )
 from cbwk_core.oracles.ellipsoid import project_onto_ball
+from cbwk_core.oracles.watch import level, watched
 
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
@@ -53,6 +54,8 @@ class NewtonState(NamedTuple):
     solution: Array  # (lanes, blocks, m + targets, m): m rows of A⁻¹, then one row of θ per target
     gram: tuple[Array, ...]  # A, one (lanes, m, m) for each block
     updates: Integers  # (lanes, blocks)
+    watch: Array  # (lanes, blocks, 1 + 3·targets), the rows of watch.py
+    noticed: Array  # (lanes, 3 + targets): changes noticed, outcomes before the last one, then the pool of watch.py
 
     @property
     def inverse(self) -> Array:
@@ -70,6 +73,16 @@ class NewtonState(NamedTuple):
         solution[:, :, solution.shape[3] :] = theta.transpose(0, 2, 3, 1)
         return self._replace(solution=frozen(solution))
 
+    @property
+    def changes(self) -> Array:
+        """How often the world was seen to have changed, (lanes,)."""
+        return self.noticed[:, 0]
+
+    @property
+    def forgotten(self) -> Array:
+        """Outcomes that no longer count, since something changed after them, (lanes,)."""
+        return self.noticed[:, 1]
+
 
 @dataclass(frozen=True)
 class Newton:
@@ -77,6 +90,9 @@ class Newton:
 
     radius: projection of each target's θ onto the ball of that radius; None leaves θ alone.
     local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and an implicit step, instead of the least slope c.
+    watch: whether it begins anew when its errors say that the world has changed (watch.py): A = ridge · I in every
+        block, with θ as it was for the prior's mean. Where one arm has changed the others may have, and those that are
+        not played would not tell.
     start: θ of the last coordinate before any data; the prior that `ridge` weighs has its mean there.
     forgetting: weight kept by old data at every update of a block; None keeps everything.
 
@@ -94,6 +110,7 @@ class Newton:
     radius: float | None = None
     local_curvature: bool = True
     forgetting: float | None = None
+    watch: bool = False
     start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -125,7 +142,9 @@ class Newton:
         solution[:, :, m:, -1] = self.start
         gram = frozen(np.tile(np.eye(m) * self.ridge, (lanes, 1, 1)))
         updates = frozen(np.zeros((lanes, self.blocks), dtype=np.int64))
-        return NewtonState(frozen(solution), (gram,) * self.blocks, updates)
+        watch = frozen(np.zeros((lanes, self.blocks, 1 + 3 * self.targets)))
+        noticed = frozen(np.zeros((lanes, 3 + self.targets)))
+        return NewtonState(frozen(solution), (gram,) * self.blocks, updates, watch, noticed)
 
     def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
@@ -171,36 +190,73 @@ class Newton:
         lanes = state.solution.shape[0]
         touched = {0} if block is None or self.blocks == 1 else set(block[weight > 0].tolist())
         gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
-        new = NewtonState(state.solution.copy(), gram, state.updates.copy())
+        new = NewtonState(state.solution.copy(), gram, state.updates.copy(), state.watch.copy(), state.noticed.copy())
         if lanes > 1 and self.blocks == 1:
             for rows in folded(x.shape[0], lanes):
-                self._update_lanes(new, x[rows], y[rows], weight[rows])
+                new = self._update_lanes(new, x[rows], y[rows], weight[rows])
         else:
             for row in range(x.shape[0]):
                 if weight[row]:
-                    self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
-        for part in (new.solution, *new.gram, new.updates):
+                    new = self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
+        for part in (new.solution, *new.gram, new.updates, new.watch, new.noticed):
             frozen(part)
         return new
 
-    def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> None:
+    def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> NewtonState:
         """One row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
         keep = None
         if self.forgetting is not None:
             keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
-        self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
+        errors, leverage = self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
         before, after = new.updates[:, 0].tolist(), new.updates[:, 0]
         after += weight > 0
         for lane, (old, count) in enumerate(zip(before, after.tolist(), strict=True)):
-            if count != old and count % self._period == 0:
+            if count == old:
+                continue
+            if count % self._period == 0:
                 self._refactor(new, lane, 0)
+            if self.watch and self._has_changed(new, lane, 0, errors[lane].tolist(), leverage[lane].item()):
+                new = self._begun_anew(new, lane)
+        return new
 
-    def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> None:
+    def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
         """One row in one block of one lane, in place."""
-        self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
+        errors, leverage = self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
             self._refactor(new, lane, block)
+        if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage.item()):
+            return self._begun_anew(new, lane)
+        return new
+
+    def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
+        """Count a row's errors, prediction minus outcome, in place; whether they say that the world has changed."""
+        row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
+        wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
+        new.watch[lane, block] = row
+        new.noticed[lane, 2:] = pool
+        return wealth > 0.0 and wealth > level(row[0], self.blocks * self.targets)
+
+    def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
+        """The state after somebody else has noticed that the world has changed."""
+        copied = (part.copy() for part in (state.solution, state.watch, state.noticed))
+        solution, watch, noticed = copied
+        new = self._begun_anew(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
+        for part in (solution, watch, noticed, *new.gram):
+            frozen(part)
+        return new
+
+    def _begun_anew(self, new: NewtonState, lane: int) -> NewtonState:
+        """What was learnt in the lane is now no more than where its prior stands."""
+        prior = np.eye(self.dimension)
+        gram = tuple(part.copy() for part in new.gram)
+        for part in gram:
+            part[lane] = prior * self.ridge
+        new.solution[lane, :, : self.dimension] = prior / self.ridge
+        new.watch[lane] = 0.0
+        new.noticed[lane, 0] += 1.0
+        new.noticed[lane, 1] = new.noticed[lane, 2]
+        return new._replace(gram=gram)
 
     def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array) -> NewtonState:
         """`update` by one row of the only lane, for the identity link: `_step` without its options.
@@ -211,7 +267,8 @@ class Newton:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
             return self.trusting_update(state, x[None], y[None], np.array([block]), np.ones(1))
         direction = images[: self.dimension]
-        scale = -1.0 / (1.0 + float(direction.dot(x)))
+        leverage = float(direction.dot(x))
+        scale = -1.0 / (1.0 + leverage)
         # Without leave to overwrite dger answers with a copy, in the order of memory of the transpose it was given.
         gram = dger(1.0, x, x, 1, 1, state.gram[block][0].T).T[None]
         if self.blocks == 1:
@@ -223,20 +280,27 @@ class Newton:
         updates[0, block] += 1
         grams = [*state.gram]
         grams[block] = gram
-        new = NewtonState(solution, tuple(grams), updates)
+        new = NewtonState(solution, tuple(grams), updates, state.watch, state.noticed)
         if updates.item(block) % self._period == 0:
             self._refactor(new, 0, block)
-        solution.setflags(write=False)
-        gram.setflags(write=False)
-        updates.setflags(write=False)
+        if self.watch:
+            new = new._replace(watch=state.watch.copy(), noticed=state.noticed.copy())
+            if self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
+                new = self._begun_anew(new, 0)
+                gram, *_ = map(frozen, new.gram)
+        for part in (solution, gram, updates, new.watch, new.noticed):
+            part.setflags(write=False)
         return new
 
-    def _step(self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None) -> None:
+    def _step(
+        self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None
+    ) -> tuple[Array, Array]:
         """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
 
         A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
         κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c, or, where the step is
         implicit and the error that of the new θ, θ -= a·error.
+        Answers prediction minus outcome, and the leverage, as they were before.
         """
         m = x.shape[-1]
         if keep is not None:
@@ -247,16 +311,19 @@ class Newton:
         direction, score = images[..., :m], images[..., m:]
         leverage = direction.dot(x) if alone else np.vecdot(direction, x)[:, None]
         bend: Array | float = 1.0
+        mean = self.sigma.mean(score)
+        errors, known = mean - y, leverage
         if self.link == "identity":
             score -= y
             growth = 1.0 + leverage
         elif self.local_curvature:
+            known = leverage * (mean * (1.0 - mean))
             mean = self.sigma.mean(_implicit_scores(score, leverage, y))
             bend = np.maximum(mean * (1.0 - mean), SLOPE_FLOOR)
             growth = 1.0 + bend * leverage
             score[:] = (mean - y) * growth
         else:
-            score[:] = (self.sigma.mean(score) - y) / self._least_slope
+            score[:] = errors / self._least_slope
             growth = 1.0 + leverage
         step = direction / growth
         direction *= bend
@@ -272,6 +339,7 @@ class Newton:
             solution -= images[..., None] * step[..., None, :]
         if self.radius is not None:
             project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
+        return errors, known
 
     @cached_property
     def _least_slope(self) -> float:
@@ -332,6 +400,8 @@ class Newton:
             solution=frozen(np.concatenate([state.solution, more.solution], axis=1)),
             gram=state.gram + more.gram,
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
+            watch=frozen(np.concatenate([state.watch, more.watch], axis=1)),
+            noticed=state.noticed,
         )
 
 
