@@ -233,8 +233,7 @@ class Newton:
         """Count a row's errors, prediction minus outcome, in place; whether they say that the world has changed."""
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
         wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
-        new.watch[lane, block] = row
-        new.noticed[lane, 2:] = pool
+        new.watch[lane, block], new.noticed[lane, 2:] = row, pool
         return wealth > 0.0 and wealth > level(row[0], self.blocks * self.targets)
 
     def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
@@ -280,14 +279,12 @@ class Newton:
         updates[0, block] += 1
         grams = [*state.gram]
         grams[block] = gram
-        new = NewtonState(solution, tuple(grams), updates, state.watch, state.noticed)
+        new = NewtonState(solution, tuple(grams), updates, state.watch.copy(), state.noticed.copy())
         if updates.item(block) % self._period == 0:
             self._refactor(new, 0, block)
-        if self.watch:
-            new = new._replace(watch=state.watch.copy(), noticed=state.noticed.copy())
-            if self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
-                new = self._begun_anew(new, 0)
-                gram, *_ = map(frozen, new.gram)
+        if self.watch and self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
+            new = self._begun_anew(new, 0)
+            gram, *_ = map(frozen, new.gram)
         for part in (solution, gram, updates, new.watch, new.noticed):
             part.setflags(write=False)
         return new

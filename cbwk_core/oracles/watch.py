@@ -6,7 +6,7 @@ the error e, the stake 1 becomes 1 + s·e/v. The wealth is an e-process (Ramdas 
 tempered where errors are rare and large: a click where 2 % were expected is worth its likelihood ratio and no more.
 Wealth that has fallen below 1 starts again at 1 (an e-detector, Shin et al. 2022): a level of L is then passed once in
 L outcomes at most. With the level n²·blocks·targets after n outcomes of a block that is, from the FEWEST on, one false
-alarm in twenty lives.
+alarm in forty lives.
 
 The wealth is kept in the logarithm. A stake is not quite safe where a loss larger than it is cut off, so the variance
 is the larger one of the block's and of all blocks together: a block that has not seen its rare outcome yet would else
@@ -21,14 +21,15 @@ from math import log
 # A model claims to know from this leverage on: ten outcomes per parameter.
 LEVERAGE_MAX = 0.1
 # Outcomes of a block, after that, before its mean and variance are bet on.
-FEWEST = 20
+FEWEST = 40
 # Outcomes over which the shift is a mean. A short memory bets more on less: that of 20 outcomes took a few clicks that
 # came together for a change. A long one is late: a shift by one deviation is seen after about 50 outcomes.
 MEMORY = 100.0
 # What is left of the stake at worst.
 LOSS_MAX = 0.5
-# Errors are rounding below this variance.
-VARIANCE_MIN = 1e-12
+# The square of an error that may be out there and was not seen yet, though one in as many outcomes as there were could
+# have it: outcomes are nominally at most 1. Without it forty outcomes and no click are a sure thing to bet on.
+UNSEEN = 1.0
 
 
 def watched(row: list[float], pool: list[float], errors: list[float], leverage: float, pull: float) -> float:
@@ -37,32 +38,32 @@ def watched(row: list[float], pool: list[float], errors: list[float], leverage: 
     row: outcomes, then for every target the shift, the sum of squares and the wealth; pool: outcomes, sums of squares.
 
     >>> row, pool = [0.0] * 4, [0.0] * 2
-    >>> [round(watched(row, pool, [(-1.0) ** i], 0.01, 0.0), 1) for i in range(30)][-1]  # right on average
+    >>> [round(watched(row, pool, [(-1.0) ** i], 0.01, 0.0), 1) for i in range(50)][-1]  # right on average
     0.0
     >>> [round(watched(row, pool, [1.0], 0.01, 0.0), 1) for _ in range(60)][::20]
-    [0.0, 0.9, 4.1]
+    [0.0, 3.0, 9.4]
     """
-    targets, richest = len(errors), 0.0
     pool[0] += 1.0
-    known = leverage <= LEVERAGE_MAX
-    row[0] += known
+    weight, targets, richest = 1.0 / (1.0 + leverage), len(errors), 0.0
+    if leverage > LEVERAGE_MAX:
+        for j, error in enumerate(errors, 1):
+            pool[j] += weight * error * error
+        return 0.0
+    row[0] += 1.0
     count = row[0]
-    share = max(1.0 / MEMORY, 1.0 / max(count, 1.0))
-    for j, error in enumerate(errors):
-        square = error * error / (1.0 + leverage)
-        pool[1 + j] += square
-        if not known:
-            continue
-        at_shift, at_squares, at_wealth = 1 + j, 1 + targets + j, 1 + 2 * targets + j
-        shift = row[at_shift]
+    share = 1.0 / (count if count < MEMORY else MEMORY)
+    for j, error in enumerate(errors, 1):
+        shift, square = row[j], weight * error * error
+        pool[j] += square
         if count > FEWEST:
-            variance = max(row[at_squares] / (count - 1.0), pool[1 + j] / pool[0], VARIANCE_MIN)
-            stake = max(abs(shift) - pull, 0.0) / variance
-            gain = log(max(1.0 + (stake if shift > 0.0 else -stake) * error, LOSS_MAX))
-            row[at_wealth] = max(row[at_wealth] + gain, 0.0)
-            richest = max(richest, row[at_wealth])
-        row[at_shift] = shift + (error - shift) * share
-        row[at_squares] += square
+            stake = shift - pull if shift > pull else shift + pull if shift < -pull else 0.0
+            variance = max(row[j + targets] / (count - 1.0), (UNSEEN + pool[j]) / pool[0])
+            kept = 1.0 + stake * error / variance
+            wealth = row[j + 2 * targets] + log(kept if kept > LOSS_MAX else LOSS_MAX)
+            row[j + 2 * targets] = wealth = wealth if wealth > 0.0 else 0.0
+            richest = wealth if wealth > richest else richest
+        row[j] = shift + (error - shift) * share
+        row[j + targets] += square
     return richest
 
 

@@ -118,6 +118,7 @@ METHODS = {
         "free": MONEY,
         "holds": HOLDS,
     },
+    "changes": {"state": FOREIGN},
     "predict": {"state": FOREIGN, "features": FEATURES},
     "commit": {"state": FOREIGN, "ticket": TICKET["tickets"]},
     "settle": {"state": FOREIGN, **TICKET, **OUTCOME, "learn": BOOLEANS | {"nothing"}},
