@@ -2,7 +2,7 @@
 
 `SquareCBwK.settle` teaches the oracle row by row, because a service must come to the same bits however its rows are put
 together. Here one batch follows the other in one process, so ridge regression may be formed from its normal equations.
-The two agree to rounding, which the tests hold.
+The two agree to rounding, which the tests hold, as long as nothing changes: changes are not watched for here.
 """
 
 from __future__ import annotations

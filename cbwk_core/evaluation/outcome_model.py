@@ -134,7 +134,7 @@ def _folded(oracle: Oracle[Any], x: Array, y: Array, block: Integers) -> Any:
 
 
 def is_ridge(oracle: Oracle[Any]) -> bool:
-    """Whether folding rows one by one comes to ridge regression, which has a closed form."""
+    """Whether folding rows one by one comes to ridge regression, which has a closed form, while nothing changes."""
     return (
         isinstance(oracle, Newton) and oracle.link == "identity" and oracle.radius is None and oracle.forgetting is None
     )

@@ -307,23 +307,24 @@ class Newton:
         images = solution.dot(x) if alone else np.matmul(solution, x[..., None])[..., 0]
         direction, score = images[..., :m], images[..., m:]
         leverage = direction.dot(x) if alone else np.vecdot(direction, x)[:, None]
+        known, growth = leverage, 1.0 + leverage
         bend: Array | float = 1.0
-        mean = self.sigma.mean(score)
-        errors, known = mean - y, leverage
+        errors = score
         if self.link == "identity":
             score -= y
-            growth = 1.0 + leverage
         elif self.local_curvature:
-            known = leverage * (mean * (1.0 - mean))
+            mean = self.sigma.mean(score)
+            errors, known = mean - y, leverage * (mean * (1.0 - mean))
             mean = self.sigma.mean(_implicit_scores(score, leverage, y))
             bend = np.maximum(mean * (1.0 - mean), SLOPE_FLOOR)
             growth = 1.0 + bend * leverage
             score[:] = (mean - y) * growth
         else:
+            errors = self.sigma.mean(score) - y
             score[:] = errors / self._least_slope
-            growth = 1.0 + leverage
         step = direction / growth
-        direction *= bend
+        if self.link != "identity":
+            direction *= bend
         if alone:
             _add_outer(gram, x * bend, x, 1.0)
             _add_outer(solution, images, step, -1.0)
@@ -372,6 +373,8 @@ class Newton:
         remains is Σ es/(2c), and e² <= es because the slope is at most 1. A prediction in [-R, R] and a target in
         [0, 1] have |z| <= 1 + R, a logistic one |z| <= 1. Without a projection R = 1 is taken for granted. The local
         curvature has no such proof: for it this is what the least slope would guarantee.
+
+        An oracle that watches has this bound from where it last began anew, with ‖θ* - θ‖ for ‖θ*‖.
 
         Forgetting lets the bound grow with T: every update of a block adds m·ln(1/forgetting) to the logarithm, and
         each ridge given back adds at most its (2R)².
