@@ -101,7 +101,7 @@ class Plain:
         leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
         if len(leverage) > CANDIDATES_MAX or not (min(leverage) >= 0.0 and isfinite(sum(leverage))):
             return None
-        direction, gamma, noise = self._quote(books, state.residuals[0])
+        direction, gamma, noise = self._quote(state, books)
         weights = self._weights(predictions.dot(direction).tolist(), leverage, gamma, noise)
         arm = bisect_right(list(accumulate(weights)), uniform)
         if arm > len(leverage):  # rounding left the uniform above the total: the best arm's
@@ -132,7 +132,7 @@ class Plain:
         if not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
             return None
         predictions = images[..., m:].copy()
-        direction, gamma, noise = self._quote(books, state.residuals[0])
+        direction, gamma, noise = self._quote(state, books)
         weights, best = _weights_of_several(predictions.dot(direction), leverage, gamma, noise)
         arm = sample(weights, best, uniforms)
         arm[arm == leverage.shape[1]] = NULL_ARM
@@ -178,14 +178,17 @@ class Plain:
             return lifted.dot(oracle.solution[0, 0].T)  # type: ignore[no-any-return]
         return oracle.solution.reshape(-1, len(lifted)).dot(lifted).reshape(self.arms, -1)  # type: ignore[no-any-return]
 
-    def _quote(self, books: list[float], residuals: Array) -> tuple[Array, float, float]:
+    def _quote(self, state: State, books: list[float]) -> tuple[Array, float, float]:
         """u = (1, -λ) with λ = p·R̂/ρ, γ, and the noise uᵀΣ̂u."""
         rounds, position = books[0], self.position
         mean = books[4] / max(rounds, 1.0)
         direction = np.array([1.0, *[-books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]])
-        noise = max(float(residuals.dot(direction).dot(direction)) / (books[3] + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
+        spread = float(state.residuals[0].dot(direction).dot(direction))
+        noise = max(spread / (books[3] + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
         if self.gamma == "auto":
-            gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * (rounds + 1.0) / (noise * self.parameters))
+            learnt = books[3] + 1.0
+            counted = (rounds + 1.0) * ((learnt - min(state.oracle.noticed.item(1), books[3])) / learnt)
+            gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * counted / (noise * self.parameters))
         else:
             gamma = float(self.gamma)
         return direction, gamma, noise

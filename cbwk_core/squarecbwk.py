@@ -20,6 +20,7 @@ from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.product import changes, forgotten
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -48,7 +49,9 @@ class SquareCBwK:
     budget: per resource or one for all; max_cost: also per arm, the hold of a decision.
     model: "shared" (every candidate has its own features) or "per_arm" (one context, parameters per arm).
     preset: "practical", "paper" or "authors". oracle: "newton", "gradient", "aggregate", "kernel" or an Oracle.
-    link: "identity" or "logistic", for the reward. forgetting: weight old data keeps at each update, None for all.
+    link: "identity" or "logistic", for the reward, and in `practical` with "newton" for the costs too.
+    forgetting: weight old data keeps at each update, 1 for all of
+        it; None: all until outcomes say that the world has changed (`practical` with the newton oracle).
     gamma, z: numbers that replace the preset's. two_stage: "auto", True or False. retired: arms never played again.
     stage_one: "uniform" draws its arms instead of the paper's turns; "logged" too, and the caller keeps its outcomes.
 
@@ -201,7 +204,9 @@ class SquareCBwK:
         spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
         noise = np.maximum(spread, NOISE_MIN)
         if self.gamma == "auto":
-            gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension * self._oracle.blocks)
+            parameters = self._oracle.dimension * self._oracle.blocks
+            gone = np.minimum(forgotten(state.oracle), state.books[:, 3])
+            gamma = practical_gamma(self.arms + 1, rounds, noise, parameters, state.books[:, 3], gone)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
         return Quote(prices, rho, gamma, noise)
@@ -279,6 +284,10 @@ class SquareCBwK:
             hold=hold,
             context=two_stage.context(self, request.rounds, x),
         )
+
+    def changes(self, state: State) -> Integers:
+        """How often the oracle has begun anew because the world has changed, (lanes,); 0 if it does not watch."""
+        return np.full(self._lanes(state), changes(state.oracle), dtype=np.int64)
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""

@@ -2,7 +2,7 @@
 
 `SquareCBwK.settle` teaches the oracle row by row, because a service must come to the same bits however its rows are put
 together. Here one batch follows the other in one process, so ridge regression may be formed from its normal equations.
-The two agree to rounding, which the tests hold.
+The two agree to rounding, which the tests hold, as long as nothing changes: changes are not watched for here.
 """
 
 from __future__ import annotations
@@ -75,4 +75,4 @@ def _learnt(oracle: Newton, state: NewtonState, x: Array, y: Array, block: Integ
     updates[0] += np.diff(ends)
     for place, b in enumerate(touched.tolist()):
         grams[b] = frozen(gram[place][None])
-    return NewtonState(frozen(solution), tuple(grams), frozen(updates))
+    return state._replace(solution=frozen(solution), gram=tuple(grams), updates=frozen(updates))

@@ -13,7 +13,7 @@ from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
 from cbwk_core.oracle import Array, Integers, Oracle, frozen
 from cbwk_core.oracles import Newton, NewtonState
-from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.build import NEVER, build_oracle
 from cbwk_core.presets import PRESETS
 
 # Two halves predict each other. With five folds the doubly robust estimate's standard error was 0.5 % smaller, but they
@@ -51,7 +51,7 @@ class OutcomeModel:
             blocks=blocks,
             preset=PRESETS["practical"],
             link=self.link,
-            forgetting=None,
+            forgetting=NEVER if self.oracle == "newton" else None,
         )
 
 
@@ -134,7 +134,7 @@ def _folded(oracle: Oracle[Any], x: Array, y: Array, block: Integers) -> Any:
 
 
 def is_ridge(oracle: Oracle[Any]) -> bool:
-    """Whether folding rows one by one comes to ridge regression, which has a closed form."""
+    """Whether folding rows one by one comes to ridge regression, which has a closed form, while nothing changes."""
     return (
         isinstance(oracle, Newton) and oracle.link == "identity" and oracle.radius is None and oracle.forgetting is None
     )
@@ -176,7 +176,9 @@ def ridge_state(oracle: Any, sums: Sequence[NormalEquations], left_out: int) -> 
         solution[0, b, :m] = cho_solve(factor, np.eye(m))
         solution[0, b, m:] = cho_solve(factor, moment[b]).T
     updates = np.sum([part.rows for part in kept], axis=0)[None]
-    return NewtonState(frozen(solution), tuple(frozen(block[None]) for block in gram), frozen(updates))
+    grams = tuple(frozen(block[None]) for block in gram)
+    blank: NewtonState = oracle.init()
+    return blank._replace(solution=frozen(solution), gram=grams, updates=frozen(updates))
 
 
 class Predicted(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from cbwk_core.links import LINKS
 from cbwk_core.oracle import Oracle
@@ -11,15 +12,17 @@ from cbwk_core.oracles.gradient import Gradient
 from cbwk_core.oracles.kernel import Kernel
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.product import Product
-from cbwk_core.presets import Preset
+from cbwk_core.presets import FIRST_SCORE, Preset
 
+# As `forgetting`: all data keep their weight, whatever happens.
+NEVER = 1.0
 KINDS = ("aggregate", "gradient", "kernel", "newton")
 
 
 def build_oracle(
     kind: Any, *, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
 ) -> Oracle[Any]:
-    """One oracle for 1 + d targets: the reward with the given link, the costs always with the identity.
+    """One oracle for 1 + d targets: the reward with the given link, the costs with the identity or as the preset says.
 
     `dimension` counts the constant feature where the preset appends one. An Oracle is taken as it is, if it fits.
     """
@@ -41,12 +44,12 @@ def build_oracle(
         raise ValueError(f"oracle must be one of {KINDS} or an Oracle, got {kind!r}")
     if link == "identity":
         return _linear(kind, dimension, targets, blocks, preset, link, forgetting)
-    return Product(
-        (
-            _linear(kind, dimension, 1, blocks, preset, link, forgetting),
-            _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting),
-        )
-    )
+    reward = _linear(kind, dimension, 1, blocks, preset, link, forgetting)
+    if kind == "newton" and preset.linked_costs:
+        # A cost that is always a whole max cost is never quite predicted, and would be taken for one that has changed.
+        cost = replace(cast(Newton, reward), watch=False)
+        return Product((reward, *[cost] * (targets - 1)))
+    return Product((reward, _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
 
 
 def _linear(
@@ -62,7 +65,9 @@ def _linear(
         ridge=preset.ridge,
         radius=1.0 if preset.projected else None,
         local_curvature=not preset.projected,
-        forgetting=forgetting,
+        forgetting=None if forgetting == NEVER else forgetting,
+        watch=forgetting is None and preset.watches,
+        start=FIRST_SCORE if link == "logistic" and preset.constant else 0.0,
     )
 
 

@@ -2,6 +2,10 @@
 
     g = (σ(φᵀθ) - y) φ,   A += φφᵀ,   θ ← Proj_A(θ - A⁻¹g / c)
 
+With local curvature, for the logistic link, the step is implicit instead: θ minimises the row's own loss plus half the
+squared distance to the old θ in the norm of A, and A += σ'(φᵀθ)φφᵀ at the new θ. A plain Newton step goes as far as the
+slope where it starts asks for, and where 2 % is predicted a click asks for fifty times what it is worth.
+
 A⁻¹ follows by Sherman-Morrison and is computed afresh from A after every `REFACTOR_EVERY` updates of a block.
 """
 
@@ -9,13 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import dger
 
-from cbwk_core.links import LINKS, Link
+from cbwk_core.links import LINKS, Link, implicit_score
 from cbwk_core.oracle import (
     Array,
     Integers,
@@ -28,6 +33,7 @@ from cbwk_core.oracle import (
     frozen,
 )
 from cbwk_core.oracles.ellipsoid import project_onto_ball
+from cbwk_core.oracles.watch import level, watched
 
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
@@ -48,6 +54,8 @@ class NewtonState(NamedTuple):
     solution: Array  # (lanes, blocks, m + targets, m): m rows of A⁻¹, then one row of θ per target
     gram: tuple[Array, ...]  # A, one (lanes, m, m) for each block
     updates: Integers  # (lanes, blocks)
+    watch: Array  # (lanes, blocks, 1 + 3·targets), the rows of watch.py
+    noticed: Array  # (lanes, 3 + targets): changes noticed, outcomes before the last one, then the pool of watch.py
 
     @property
     def inverse(self) -> Array:
@@ -65,14 +73,27 @@ class NewtonState(NamedTuple):
         solution[:, :, solution.shape[3] :] = theta.transpose(0, 2, 3, 1)
         return self._replace(solution=frozen(solution))
 
+    @property
+    def changes(self) -> Array:
+        """How often the world was seen to have changed, (lanes,)."""
+        return self.noticed[:, 0]
+
+    @property
+    def forgotten(self) -> Array:
+        """Outcomes that no longer count, since something changed after them, (lanes,)."""
+        return self.noticed[:, 1]
+
 
 @dataclass(frozen=True)
 class Newton:
     """Configuration of the oracle.
 
     radius: projection of each target's θ onto the ball of that radius; None leaves θ alone.
-    local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and a full Newton step, instead of the least slope c.
-        The first guess ½ fades with ridge/A then, and A grows by σ' only: rare clicks want a small ridge.
+    local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and an implicit step, instead of the least slope c.
+    watch: whether it begins anew when its errors say that the world has changed (watch.py): A = ridge · I in every
+        block, with θ as it was for the prior's mean. Where one arm has changed the others may have, and those that are
+        not played would not tell.
+    start: θ of the last coordinate before any data; the prior that `ridge` weighs has its mean there.
     forgetting: weight kept by old data at every update of a block; None keeps everything.
 
     >>> oracle = Newton(dimension=2, targets=1)
@@ -89,6 +110,8 @@ class Newton:
     radius: float | None = None
     local_curvature: bool = True
     forgetting: float | None = None
+    watch: bool = False
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         if self.link not in LINKS:
@@ -99,6 +122,8 @@ class Newton:
             )
         if not self.ridge > 0 or (self.radius is not None and not self.radius > 0):
             raise ValueError(f"ridge and radius must be positive, got {self.ridge} and {self.radius}")
+        if not isfinite(self.start):
+            raise ValueError(f"start must be finite, got {self.start}")
         if self.forgetting is not None and not 0.5 <= self.forgetting < 1:
             raise ValueError(f"forgetting must lie in [0.5, 1), got {self.forgetting}")
         if self.link == "logistic" and self.targets != 1:
@@ -110,13 +135,16 @@ class Newton:
         return LINKS[self.link]
 
     def init(self, lanes: int = 1) -> NewtonState:
-        """A = ridge · I and θ = 0 in every lane and block."""
+        """A = ridge · I and θ = (0, …, 0, start) in every lane and block."""
         m = self.dimension
         solution = np.zeros((lanes, self.blocks, m + self.targets, m))
         solution[:, :, :m] = np.eye(m) / self.ridge
+        solution[:, :, m:, -1] = self.start
         gram = frozen(np.tile(np.eye(m) * self.ridge, (lanes, 1, 1)))
         updates = frozen(np.zeros((lanes, self.blocks), dtype=np.int64))
-        return NewtonState(frozen(solution), (gram,) * self.blocks, updates)
+        watch = frozen(np.zeros((lanes, self.blocks, 1 + 3 * self.targets)))
+        noticed = frozen(np.zeros((lanes, 3 + self.targets)))
+        return NewtonState(frozen(solution), (gram,) * self.blocks, updates, watch, noticed)
 
     def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
@@ -162,36 +190,72 @@ class Newton:
         lanes = state.solution.shape[0]
         touched = {0} if block is None or self.blocks == 1 else set(block[weight > 0].tolist())
         gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
-        new = NewtonState(state.solution.copy(), gram, state.updates.copy())
+        new = NewtonState(state.solution.copy(), gram, state.updates.copy(), state.watch.copy(), state.noticed.copy())
         if lanes > 1 and self.blocks == 1:
             for rows in folded(x.shape[0], lanes):
-                self._update_lanes(new, x[rows], y[rows], weight[rows])
+                new = self._update_lanes(new, x[rows], y[rows], weight[rows])
         else:
             for row in range(x.shape[0]):
                 if weight[row]:
-                    self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
-        for part in (new.solution, *new.gram, new.updates):
+                    new = self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
+        for part in (new.solution, *new.gram, new.updates, new.watch, new.noticed):
             frozen(part)
         return new
 
-    def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> None:
+    def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> NewtonState:
         """One row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
         keep = None
         if self.forgetting is not None:
             keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
-        self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
+        errors, leverage = self._step(new.solution[:, 0], new.gram[0], x * weight[:, None], y, keep)
         before, after = new.updates[:, 0].tolist(), new.updates[:, 0]
         after += weight > 0
         for lane, (old, count) in enumerate(zip(before, after.tolist(), strict=True)):
-            if count != old and count % self._period == 0:
+            if count == old:
+                continue
+            if count % self._period == 0:
                 self._refactor(new, lane, 0)
+            if self.watch and self._has_changed(new, lane, 0, errors[lane].tolist(), leverage[lane].item()):
+                new = self._begun_anew(new, lane)
+        return new
 
-    def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> None:
+    def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
         """One row in one block of one lane, in place."""
-        self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
+        errors, leverage = self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
             self._refactor(new, lane, block)
+        if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage.item()):
+            return self._begun_anew(new, lane)
+        return new
+
+    def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
+        """Count a row's errors, prediction minus outcome, in place; whether they say that the world has changed."""
+        row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
+        wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
+        new.watch[lane, block], new.noticed[lane, 2:] = row, pool
+        return wealth > 0.0 and wealth > level(row[0], self.blocks * self.targets)
+
+    def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
+        """The state after somebody else has noticed that the world has changed."""
+        copied = (part.copy() for part in (state.solution, state.watch, state.noticed))
+        solution, watch, noticed = copied
+        new = self._begun_anew(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
+        for part in (solution, watch, noticed, *new.gram):
+            frozen(part)
+        return new
+
+    def _begun_anew(self, new: NewtonState, lane: int) -> NewtonState:
+        """What was learnt in the lane is now no more than where its prior stands."""
+        prior = np.eye(self.dimension)
+        gram = tuple(part.copy() for part in new.gram)
+        for part in gram:
+            part[lane] = prior * self.ridge
+        new.solution[lane, :, : self.dimension] = prior / self.ridge
+        new.watch[lane] = 0.0
+        new.noticed[lane, 0] += 1.0
+        new.noticed[lane, 1] = new.noticed[lane, 2]
+        return new._replace(gram=gram)
 
     def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array) -> NewtonState:
         """`update` by one row of the only lane, for the identity link: `_step` without its options.
@@ -202,7 +266,8 @@ class Newton:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
             return self.trusting_update(state, x[None], y[None], np.array([block]), np.ones(1))
         direction = images[: self.dimension]
-        scale = -1.0 / (1.0 + float(direction.dot(x)))
+        leverage = float(direction.dot(x))
+        scale = -1.0 / (1.0 + leverage)
         # Without leave to overwrite dger answers with a copy, in the order of memory of the transpose it was given.
         gram = dger(1.0, x, x, 1, 1, state.gram[block][0].T).T[None]
         if self.blocks == 1:
@@ -214,19 +279,25 @@ class Newton:
         updates[0, block] += 1
         grams = [*state.gram]
         grams[block] = gram
-        new = NewtonState(solution, tuple(grams), updates)
+        new = NewtonState(solution, tuple(grams), updates, state.watch.copy(), state.noticed.copy())
         if updates.item(block) % self._period == 0:
             self._refactor(new, 0, block)
-        solution.setflags(write=False)
-        gram.setflags(write=False)
-        updates.setflags(write=False)
+        if self.watch and self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
+            new = self._begun_anew(new, 0)
+            gram, *_ = map(frozen, new.gram)
+        for part in (solution, gram, updates, new.watch, new.noticed):
+            part.setflags(write=False)
         return new
 
-    def _step(self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None) -> None:
+    def _step(
+        self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None
+    ) -> tuple[Array, Array]:
         """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
 
         A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
-        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c.
+        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c, or, where the step is
+        implicit and the error that of the new θ, θ -= a·error.
+        Answers prediction minus outcome, and the leverage, as they were before.
         """
         m = x.shape[-1]
         if keep is not None:
@@ -235,14 +306,24 @@ class Newton:
         alone = x.ndim == 1
         images = solution.dot(x) if alone else np.matmul(solution, x[..., None])[..., 0]
         direction, score = images[..., :m], images[..., m:]
-        curvature = self._curvature(score)
-        bend = 1.0 if curvature is None else curvature
-        growth = 1.0 + bend * (direction.dot(x) if alone else np.vecdot(direction, x)[:, None])
-        step = direction / growth
+        leverage = direction.dot(x) if alone else np.vecdot(direction, x)[:, None]
+        known, growth = leverage, 1.0 + leverage
+        bend: Array | float = 1.0
+        errors = score
         if self.link == "identity":
             score -= y
+        elif self.local_curvature:
+            mean = self.sigma.mean(score)
+            errors, known = mean - y, leverage * (mean * (1.0 - mean))
+            mean = self.sigma.mean(_implicit_scores(score, leverage, y))
+            bend = np.maximum(mean * (1.0 - mean), SLOPE_FLOOR)
+            growth = 1.0 + bend * leverage
+            score[:] = (mean - y) * growth
         else:
-            score[:] = (self.sigma.mean(score) - y) / self._least_slope
+            errors = self.sigma.mean(score) - y
+            score[:] = errors / self._least_slope
+        step = direction / growth
+        if self.link != "identity":
             direction *= bend
         if alone:
             _add_outer(gram, x * bend, x, 1.0)
@@ -256,16 +337,10 @@ class Newton:
             solution -= images[..., None] * step[..., None, :]
         if self.radius is not None:
             project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
-
-    def _curvature(self, score: Array) -> Array | None:
-        if self.link == "identity" or not self.local_curvature:
-            return None
-        return np.maximum(self.sigma.slope(score), SLOPE_FLOOR)
+        return errors, known
 
     @cached_property
     def _least_slope(self) -> float:
-        if self.link == "logistic" and self.local_curvature:
-            return 1.0
         return self.sigma.least_slope(self.radius or 1.0)
 
     @cached_property
@@ -299,6 +374,8 @@ class Newton:
         [0, 1] have |z| <= 1 + R, a logistic one |z| <= 1. Without a projection R = 1 is taken for granted. The local
         curvature has no such proof: for it this is what the least slope would guarantee.
 
+        An oracle that watches has this bound from where it last began anew, with ‖θ* - θ‖ for ‖θ*‖.
+
         Forgetting lets the bound grow with T: every update of a block adds m·ln(1/forgetting) to the logarithm, and
         each ridge given back adds at most its (2R)².
         """
@@ -323,7 +400,15 @@ class Newton:
             solution=frozen(np.concatenate([state.solution, more.solution], axis=1)),
             gram=state.gram + more.gram,
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
+            watch=frozen(np.concatenate([state.watch, more.watch], axis=1)),
+            noticed=state.noticed,
         )
+
+
+def _implicit_scores(score: Array, leverage: Array, y: Array) -> Array:
+    """`implicit_score` of one row per lane, one after the other: the same bits however many lanes there are."""
+    ravelled = (np.ravel(part).tolist() for part in (score, leverage, y))
+    return np.reshape([implicit_score(*row) for row in zip(*ravelled, strict=True)], score.shape)
 
 
 def _add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:

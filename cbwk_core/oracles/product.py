@@ -6,19 +6,45 @@ logistic reward beside linear costs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, Oracle, checked_candidates, finite
+from cbwk_core.oracle import Array, Oracle, checked_candidates, finite, folded
 
 
 class ProductState(NamedTuple):
     """The states of the parts, in order."""
 
     parts: tuple[Any, ...]
+
+    @property
+    def changes(self) -> Array | float:
+        """How often the world was seen to have changed by the part that saw it most often, (lanes,), or 0."""
+        return _most(changes(part) for part in self.parts)
+
+    @property
+    def forgotten(self) -> Array | float:
+        """Outcomes that no longer count for the part that has forgotten most, (lanes,), or 0."""
+        return _most(forgotten(part) for part in self.parts)
+
+
+def changes(state: Any) -> Array | float:
+    """How often an oracle has noticed that the world has changed, (lanes,), or 0 for one that does not watch."""
+    return getattr(state, "changes", 0.0)
+
+
+def forgotten(state: Any) -> Array | float:
+    """How many of the outcomes an oracle has learnt no longer count, (lanes,), or 0 for one that does not watch."""
+    return getattr(state, "forgotten", 0.0)
+
+
+def _most(counts: Iterable[Array | float]) -> Array | float:
+    return reduce(np.maximum, counts)
 
 
 @dataclass(frozen=True)
@@ -76,16 +102,40 @@ class Product:
         block: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> ProductState:
-        """Every part learns its own columns of the targets."""
+        """Every part learns its own columns of the targets; when one begins anew, all do."""
         x = finite("features", features, (None, self.dimension))
         y = finite("targets", targets, (x.shape[0], self.targets))
         index = None if block is None else np.asarray(block)
         w = None if weight is None else np.asarray(weight, dtype=np.float64)
+        learnt = self._learnt(state, x, y, index, w)
+        if np.array_equal(changes(learnt), changes(state)):
+            return learnt
+        # Some part began anew within these rows. The others must do so after the same one, so once more, row by row.
+        for rows in folded(x.shape[0], np.size(changes(learnt))):
+            before, own, weight = state, None if index is None else index[rows], None if w is None else w[rows]
+            state = self._learnt(state, x[rows], y[rows], own, weight)
+            for lane in np.flatnonzero(np.greater(changes(state), changes(before))).tolist():
+                state = self._begun_anew(state, lane)
+        return state
+
+    def _learnt(self, state: ProductState, x: Array, y: Array, index: Any, w: Any) -> ProductState:
         learnt, start = [], 0
         for part, known in self._pairs(state):
             learnt.append(part.update(known, x, y[:, start : start + part.targets], index, w))
             start += part.targets
         return ProductState(tuple(learnt))
+
+    def _begun_anew(self, state: ProductState, lane: int) -> ProductState:
+        """The parts that know how and have not done so begin anew in the lane."""
+        most = np.ravel(changes(state))[lane]
+        return ProductState(
+            tuple(
+                part.begin_anew(known, lane)
+                if hasattr(part, "begin_anew") and np.ravel(changes(known))[lane] < most
+                else known
+                for part, known in self._pairs(state)
+            )
+        )
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
         """Σ over parts of targets times their bound at δ / targets: a bound on all targets together, hence on each.

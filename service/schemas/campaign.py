@@ -179,7 +179,7 @@ class Oracle(Body):
 
     kind: Literal["newton", "gradient", "aggregate", "kernel"] = "newton"
     link: Literal["identity", "logistic"] = "identity"
-    forgetting: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    forgetting: Annotated[float, Field(ge=0.5, le=1)] | None = None
 
 
 class Policy(Body):

@@ -118,6 +118,7 @@ METHODS = {
         "free": MONEY,
         "holds": HOLDS,
     },
+    "changes": {"state": FOREIGN},
     "predict": {"state": FOREIGN, "features": FEATURES},
     "commit": {"state": FOREIGN, "ticket": TICKET["tickets"]},
     "settle": {"state": FOREIGN, **TICKET, **OUTCOME, "learn": BOOLEANS | {"nothing"}},
@@ -289,7 +290,7 @@ POLICY = {
     "preset": ["best", None, 3, ["paper"], {}],
     "oracle": ["ridge", "", None, 3, Newton(dimension=7, targets=3), Newton],
     "link": ["probit", None, 3, ["identity"], {}],
-    "forgetting": [0.2, 1.0, -1, "0.9", math.nan, True, [0.9]],
+    "forgetting": [0.2, 1.01, -1, "0.9", math.nan, True, [0.9]],
     "gamma": [*BAD_NUMBERS, "large", [1.0], np.ones(2)],
     "z": [*BAD_NUMBERS, "large", [1.0], np.ones(2)],
     "two_stage": ["three", None, 2, 1, 0, [True], True],  # the last needs a preset of the paper

@@ -126,7 +126,7 @@ BAD_CONFIGS = [
     ("policy.oracle.kind", "aggregate", "policy"),
     ("policy.oracle", {"kind": "kernel", "link": "logistic"}, "policy"),
     ("policy.oracle", {"kind": "gradient", "forgetting": 0.9}, "policy"),
-    ("policy.oracle.forgetting", 1, "policy.oracle.forgetting"),
+    ("policy.oracle.forgetting", 1.01, "policy.oracle.forgetting"),
     ("policy.gamma", 0, "policy.gamma"),
     ("policy.gamma", SECRET, "policy.gamma"),
     ("policy.z", -1, "policy.z"),

@@ -120,6 +120,7 @@ CASES = [
         logistic_truths,
     ),
     Case("newton_forgetting", partial(_newton, forgetting=0.98), linear_truths),
+    Case("newton_watching", partial(_newton, watch=True), linear_truths),
     Case("gradient", _gradient, linear_truths),
     Case("gradient_logistic", partial(_gradient, link="logistic"), logistic_truths),
     Case("aggregate", _aggregate, step_truths, knits_blocks=True),

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
+from scipy.special import expit
 
+from cbwk_core.links import implicit_score
 from cbwk_core.oracles import Newton
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from tests.benchmarks.proof_newton_drift import drift
@@ -209,6 +211,7 @@ def test_a_bound_grows_with_the_number_of_blocks_and_the_radius():
         ({"ridge": 0.0}, "ridge"),
         ({"radius": -1.0}, "radius"),
         ({"forgetting": 1.0}, "forgetting"),
+        ({"start": np.inf}, "start"),
         ({"link": "logistic", "targets": 2}, "logistic"),
     ],
 )
@@ -223,3 +226,44 @@ def test_rows_without_weight_in_every_lane_change_nothing():
     after = oracle.update(state, np.ones((4, 3)), np.ones((4, 2)), np.zeros(4, dtype=np.int64), np.zeros(4))
     np.testing.assert_array_equal(after.solution, state.solution)
     np.testing.assert_array_equal(after.gram[0], state.gram[0])
+
+
+def test_a_logistic_step_minimises_the_rows_own_loss_plus_the_distance_in_the_norm_of_a():
+    rng = np.random.default_rng(8)
+    oracle = Newton(dimension=3, targets=1, link="logistic", ridge=0.3)
+    state = oracle.init()
+    for _ in range(20):
+        x, y = rng.standard_normal(3), float(rng.random() < 0.2)
+        believed, gram = state.theta[0, :, 0, 0], state.gram[0][0]
+
+        def loss(t, x=x, y=y, believed=believed, gram=gram):
+            return np.logaddexp(0.0, x @ t) - y * (x @ t) + (t - believed) @ gram @ (t - believed) / 2
+
+        state = oracle.update(state, x[None], [[y]])
+        theta = state.theta[0, :, 0, 0]
+        solved = minimize(loss, believed, method="BFGS", options={"gtol": 1e-9}).x
+        np.testing.assert_allclose(theta, solved, atol=1e-5)
+        slope = sigma(x @ theta) * sigma(-x @ theta)
+        np.testing.assert_allclose(state.gram[0][0], gram + max(slope, 1e-3) * np.outer(x, x), atol=1e-10)
+        np.testing.assert_allclose(state.inverse[0, 0] @ state.gram[0][0], np.eye(3), atol=1e-9)
+
+
+@given(
+    score=st.floats(-30, 30), leverage=st.floats(0, 1e6), target=st.floats(-0.5, 1.5) | st.sampled_from([0.0, 0.5, 1.0])
+)
+def test_an_implicit_score_solves_its_equation(score, leverage, target):
+    z = implicit_score(score, leverage, target)
+    reach = 2.0 * leverage + 1.0
+    solved = brentq(lambda u: u - score - leverage * (target - expit(u)), score - reach, score + reach, xtol=1e-12)
+    assert z == pytest.approx(solved, rel=1e-7, abs=1e-7)
+
+
+def test_a_start_is_the_first_prediction_and_the_mean_of_the_prior():
+    oracle = Newton(dimension=2, targets=1, blocks=2, ridge=2.0, start=0.5)
+    np.testing.assert_allclose(oracle.predict(oracle.init(), [[3.0, 1.0]]).ravel(), [0.5, 0.5])
+    rng = np.random.default_rng(9)
+    x, y = rng.random((30, 2)), rng.random((30, 1))
+    state = oracle.resize(oracle.update(oracle.init(), x, y, np.zeros(30, dtype=np.int64)), 3)
+    solved = np.linalg.solve(x.T @ x + 2.0 * np.eye(2), x.T @ y + 2.0 * np.array([[0.0], [0.5]]))
+    np.testing.assert_allclose(state.theta[0, :, 0], solved, atol=1e-10)
+    np.testing.assert_array_equal(state.theta[0, :, 2, 0], [0.0, 0.5])

@@ -1,0 +1,255 @@
+"""When an oracle says that the world has changed, and what it does then."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cbwk_core import SquareCBwK
+from cbwk_core.evaluation.outcome_model import OutcomeModel
+from cbwk_core.model import model_of, with_model
+from cbwk_core.oracles import Newton, Product
+from cbwk_core.oracles.product import changes, forgotten
+from cbwk_core.oracles.watch import level, watched
+from cbwk_core.snapshot import MismatchError
+
+
+def naive_wealth(errors, leverages, pulls):
+    """The largest log wealth after every outcome of a single block, each worked out afresh from the whole history."""
+    rows, targets = errors.shape
+    squares = errors**2 / (1.0 + leverages[:, None])
+    wealth, largest = np.zeros(targets), np.zeros(rows)
+    for t in range(rows):
+        if leverages[t] > 0.1:
+            continue
+        earlier = np.flatnonzero(leverages[:t] <= 0.1)
+        count = earlier.size + 1
+        if count > 40:
+            shares = np.array([1.0 / min(i, 100) for i in range(1, count)])
+            weights = shares * np.append(np.cumprod((1.0 - shares)[::-1])[-2::-1], 1.0)
+            shift = weights @ errors[earlier]
+            pooled = (1.0 + squares[: t + 1].sum(axis=0)) / (t + 1)
+            variance = np.maximum(squares[earlier].mean(axis=0), pooled)
+            bet = np.sign(shift) * np.maximum(np.abs(shift) - pulls[t], 0.0)
+            wealth = np.maximum(wealth + np.log(np.maximum(1.0 + bet * errors[t] / variance, 0.5)), 0.0)
+        largest[t] = wealth.max()
+    return largest
+
+
+def test_wealth_is_what_the_whole_history_says():
+    rng = np.random.default_rng(1)
+    errors = rng.standard_normal((400, 2)) * [0.1, 3.0]
+    errors[200:, 0] += 0.08
+    leverages = np.where(rng.random(400) < 0.1, 0.3, 0.05)
+    pulls = np.full(400, 0.004)
+    row, pool = [0.0] * 7, [0.0] * 3
+    rows = zip(errors.tolist(), leverages.tolist(), pulls.tolist(), strict=True)
+    found = np.array([watched(row, pool, *each) for each in rows])
+    known = leverages <= 0.1
+    np.testing.assert_allclose(found[known], naive_wealth(errors, leverages, pulls)[known], atol=1e-9)
+    assert found.max() > 10.0
+
+
+def normal(rng, rows):
+    return rng.standard_normal(rows)
+
+
+def clicks(rng, rows, rate=0.02):
+    return (rng.random(rows) < rate) - rate
+
+
+def rare_and_large(rng, rows):
+    return 10.0 * (rng.random(rows) < 0.1) - 1.0
+
+
+def first_alarm(errors, parameters=2, series=1):
+    """The outcome at which a single target's errors say that the world has changed, or infinity."""
+    row, pool = [0.0] * 4, [0.0] * 2
+    for t, error in enumerate(errors.tolist()):
+        leverage = parameters / (parameters + t)
+        if watched(row, pool, [error], leverage, 0.3 * leverage) > level(row[0], series):
+            return t
+    return np.inf
+
+
+@pytest.mark.parametrize("draw", [normal, clicks, partial(clicks, rate=0.01), rare_and_large])
+def test_a_model_that_is_right_is_doubted_in_at_most_one_life_of_twenty(draw):
+    rng = np.random.default_rng(2)
+    alarms = [first_alarm(draw(rng, 2_000)) < np.inf for _ in range(150)]
+    assert np.mean(alarms) <= 0.05
+
+
+@pytest.mark.parametrize(("shift", "within"), [(2.0, 50), (1.0, 100), (0.5, 300)])
+def test_a_shift_by_so_many_deviations_is_noticed_within_so_many_outcomes(shift, within):
+    rng = np.random.default_rng(3)
+    delays = []
+    for _ in range(40):
+        errors = 0.3 * normal(rng, 2_000)
+        errors[1_000:] -= 0.3 * shift
+        delays.append(first_alarm(errors, series=15) - 1_000)
+    assert min(delays) >= 0
+    assert np.median(delays) <= within
+
+
+def test_outcomes_without_noise_that_only_the_prior_explains_are_no_change():
+    oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
+    x = np.column_stack([np.random.default_rng(4).uniform(-1, 1, 3_000), np.ones(3_000)])
+    state = oracle.update(oracle.init(), x, x @ np.array([[0.5, 0.0], [-0.5, 1.0]]))
+    assert changes(state) == 0
+
+
+def changing_world(rng, rows, blocks=1):
+    """Contexts, outcomes of two targets that turn halfway, and blocks."""
+    x = np.column_stack([rng.uniform(-1, 1, rows), np.ones(rows)])
+    before, after = np.array([[0.3, -0.1], [0.4, 0.5]]), np.array([[-0.3, 0.1], [0.7, 0.4]])
+    mean = np.where(np.arange(rows)[:, None] < rows // 2, x @ before, x @ after)
+    return x, mean + 0.1 * rng.standard_normal((rows, 2)), rng.integers(0, blocks, rows)
+
+
+def test_after_a_change_it_is_ridge_regression_around_what_was_believed_before():
+    x, y, _ = changing_world(np.random.default_rng(5), 800)
+    oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
+    states = [oracle.init()]
+    for row in range(800):
+        states.append(oracle.update(states[-1], x[row : row + 1], y[row : row + 1]))
+    (noticed,) = np.flatnonzero(np.diff([state.changes.item() for state in states])) + 1
+    assert 400 < noticed < 450
+    assert forgotten(states[-1]) == noticed
+    believed, later = states[noticed].theta[0, :, 0], slice(noticed, None)
+    gram = x[later].T @ x[later] + 0.3 * np.eye(2)
+    solved = np.linalg.solve(gram, x[later].T @ y[later] + 0.3 * believed)
+    np.testing.assert_allclose(states[-1].theta[0, :, 0], solved, atol=1e-9)
+    np.testing.assert_allclose(states[-1].inverse[0, 0], np.linalg.inv(gram), atol=1e-9)
+    np.testing.assert_allclose(states[-1].gram[0][0], gram, atol=1e-9)
+
+
+def test_all_blocks_begin_anew_when_one_notices():
+    x, y, block = changing_world(np.random.default_rng(6), 2_000, blocks=3)
+    block[1_000:] = 1  # the others are not played any more
+    oracle = Newton(dimension=2, targets=2, blocks=3, ridge=0.3, watch=True)
+    before = oracle.update(oracle.init(), x[:1_000], y[:1_000], block[:1_000])
+    state = oracle.update(before, x[1_000:], y[1_000:], block[1_000:])
+    assert before.changes == 0
+    assert state.changes == 1
+    for unplayed in (0, 2):
+        np.testing.assert_allclose(state.inverse[0, unplayed], np.eye(2) / 0.3)
+        np.testing.assert_array_equal(state.theta[0, :, unplayed], before.theta[0, :, unplayed])
+
+
+def test_a_lane_that_notices_leaves_the_others_alone():
+    rng = np.random.default_rng(7)
+    x, y, _ = changing_world(rng, 800)
+    calm = y.copy()
+    calm[400:] = x[400:] @ np.array([[0.3, -0.1], [0.4, 0.5]]) + 0.1 * rng.standard_normal((400, 2))
+    oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
+    both = oracle.update(oracle.init(2), np.repeat(x, 2, axis=0), np.stack([y, calm], axis=1).reshape(-1, 2))
+    np.testing.assert_array_equal(both.changes, [1, 0])
+    for lane, outcomes in enumerate((y, calm)):
+        alone = oracle.update(oracle.init(), x, outcomes)
+        np.testing.assert_allclose(both.theta[lane], alone.theta[0], atol=1e-10)
+        np.testing.assert_allclose(both.watch[lane], alone.watch[0], atol=1e-8)
+
+
+def test_the_parts_of_a_product_begin_anew_after_the_same_row_however_rows_are_put_together():
+    rng = np.random.default_rng(8)
+    x = np.column_stack([rng.uniform(-1, 1, 1_500), np.ones(1_500)])
+    rate = np.where(np.arange(1_500) < 750, 0.2, 0.6)
+    y = (rng.random((1_500, 2)) < rate[:, None]).astype(float)
+    watching = Newton(dimension=2, targets=1, link="logistic", ridge=0.3, watch=True)
+    oracle = Product((watching, Newton(dimension=2, targets=1, link="logistic", ridge=0.3)))
+    together = oracle.update(oracle.init(), x, y)
+    one_by_one = oracle.init()
+    for row in range(1_500):
+        one_by_one = oracle.update(one_by_one, x[row : row + 1], y[row : row + 1])
+    assert changes(together) == 1
+    for part, other in zip(together.parts, one_by_one.parts, strict=True):
+        assert part.changes == 1
+        np.testing.assert_array_equal(part.solution, other.solution)
+
+
+def policy_of(model="per_arm", **options):
+    sizes = {"arms": 3, "dimension": 2, "resources": 2, "horizon": 3_000, "budget": 900.0}
+    return SquareCBwK(**(sizes | {"model": model} | options))
+
+
+def flown(policy, lanes, rounds=1_500, start=None):
+    """States after every round, the same in all lanes; after 900 rounds arms, or what features mean, change places."""
+    rng = np.random.default_rng(9)
+    theta = np.array([[0.9, 0.1, 0.3], [0.1, 0.8, 0.5], [0.2, 0.2, 0.2]])
+    states = [policy.init(lanes) if start is None else start]
+    for t in range(rounds):
+        x = rng.random((3, 2)) if policy.model == "shared" else rng.random(2)
+        uniform, noise = rng.random(), 0.1 * rng.standard_normal(3)
+        choice = policy.decide(states[-1], np.stack([x] * lanes), np.full(lanes, uniform))
+        arm = choice.arm[0]
+        means = np.roll(theta, t >= 900, axis=0)
+        mean = means[arm] * x.mean() if policy.model == "per_arm" else x[arm] @ means[:2]
+        outcome = np.stack([(mean + noise) * (arm >= 0)] * lanes)
+        state = policy.commit(states[-1], choice.ticket)
+        states.append(policy.settle(state, choice.ticket, outcome[:, 0], outcome[:, 1:]))
+    return states
+
+
+@pytest.mark.parametrize("model", ["per_arm", "shared"])
+def test_one_lane_in_plain_floats_notices_a_change_when_many_lanes_do(model):
+    policy = policy_of(model)
+    alone, beside = flown(policy, 1), flown(policy, 2)
+    np.testing.assert_array_equal(
+        [policy.changes(state)[0] for state in alone], [policy.changes(state)[1] for state in beside]
+    )
+    assert policy.changes(alone[-1]) == 1
+    assert policy.changes(alone[900]) == 0
+    np.testing.assert_allclose(alone[-1].books[0], beside[-1].books[1], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(policy.quote(alone[-1]).gamma[0], policy.quote(beside[-1]).gamma[1], rtol=1e-8)
+
+
+def test_exploration_begins_anew_with_the_model():
+    policy = policy_of()
+    states = flown(policy, 1, rounds=1_100)
+    noticed = next(t for t, state in enumerate(states) if policy.changes(state))
+    before, after = policy.quote(states[noticed - 1]), policy.quote(states[noticed])
+    assert after.gamma < before.gamma / 10
+    learnt, rounds = states[-1].learnt.item(), states[-1].round.item()
+    share = (learnt + 1 - states[noticed].learnt.item()) / (learnt + 1)
+    quote = policy.quote(states[-1])
+    by_hand = 4.0 * np.sqrt(4 * (rounds + 1) * share / (quote.noise * 9))
+    np.testing.assert_allclose(quote.gamma[0], by_hand)
+
+
+def test_what_was_noticed_lasts_in_bytes_and_goes_with_the_model():
+    policy = policy_of()
+    state = flown(policy, 1)[-1]
+    again = policy.decode(policy.encode(state))
+    np.testing.assert_array_equal(again.oracle.watch, state.oracle.watch)
+    np.testing.assert_array_equal(again.oracle.noticed, state.oracle.noticed)
+    moved = with_model(policy.init(), policy.decode_model(policy.encode_model(state)))
+    assert policy.changes(moved) == 1
+    wider = policy_of(arms=4)
+    adopted = wider.adopt(policy, state)
+    assert wider.changes(adopted) == 1
+    np.testing.assert_array_equal(adopted.oracle.watch[:, :3], state.oracle.watch)
+    assert not adopted.oracle.watch[:, 3].any()
+
+
+def test_a_model_with_negative_counts_is_refused():
+    policy = policy_of()
+    oracle = policy.init().oracle
+    forged = policy.init()._replace(oracle=oracle._replace(noticed=oracle.noticed - 1.0))
+    with pytest.raises(MismatchError, match="noticed"):
+        policy.decode_model(policy.encode_model(forged))
+    assert model_of(forged).oracle is forged.oracle
+
+
+def test_who_says_how_to_forget_is_not_watched_for():
+    assert policy_of()._oracle.watch
+    for option in ({"forgetting": 0.99}, {"forgetting": 1.0}, {"preset": "paper"}, {"preset": "authors"}):
+        assert not policy_of(**option)._oracle.watch
+    assert policy_of(forgetting=1.0)._oracle.forgetting is None
+    assert policy_of(forgetting=0.99)._oracle.forgetting == 0.99
+    assert not OutcomeModel().build(dimension=2, targets=2, blocks=1).watch
+
+
+def test_with_a_logistic_link_the_reward_is_watched_and_all_begin_anew():
+    oracle = policy_of(link="logistic")._oracle
+    assert [part.watch for part in oracle.parts] == [True, False, False]
+    assert policy_of(oracle="aggregate").changes(policy_of(oracle="aggregate").init(2)).tolist() == [0, 0]
