@@ -55,6 +55,12 @@ class Metrics:
             ["campaign", "target"],
             registry=self.registry,
         )
+        self.changes_noticed = Gauge(
+            "cbwk_changes_noticed",
+            "How often the model has begun anew because outcomes said that the world has changed.",
+            ["campaign"],
+            registry=self.registry,
+        )
         self.quarantined_updates = Counter(
             "cbwk_quarantined_updates_total",
             "Outcomes that were booked and not learnt, since a parameter would not have stayed finite.",

@@ -81,6 +81,7 @@ class Processor:
         self._numbers: dict[str, int] = {}
         self._births: dict[int, int] = {}  # when each campaign was made
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
+        self._noticed: dict[int, int] = {}  # changes of the world, by each campaign's outcomes
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
 
     def run(self, items: Sequence[Item]) -> None:
@@ -341,6 +342,11 @@ class Processor:
             errors = np.diagonal(work.state.residuals[0]) / (float(work.state.learnt[0]) + RESIDUAL_PRIOR_COUNT)
             for target, loss in zip(("reward", *work.campaign.resources), errors, strict=True):
                 metrics.oracle_loss.labels(name, target).set(float(loss))
+            noticed = int(work.campaign.policy.changes(work.state)[0])
+            metrics.changes_noticed.labels(name).set(noticed)
+            if noticed > self._noticed.get(work.campaign.number, noticed):
+                log.info("the world has changed; the model begins anew", campaign=name, changes=noticed)
+            self._noticed[work.campaign.number] = noticed
 
     def _forget(self, items: Sequence[Item]) -> None:
         for item in items:
