@@ -20,6 +20,7 @@ from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
+from cbwk_core.pace import paces
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -193,8 +194,7 @@ class SquareCBwK:
 
     def _quote_in_value(self, state: State) -> Quote:
         problem, rounds = self.problem, state.books[:, 0]
-        left = problem.budgets - state.spent / problem.unit - state.predicted
-        rho = np.maximum(left, 0.0) / np.maximum(self.horizon - rounds, 1.0)[:, None]
+        rho, blocking = self._paces(state)
         prices = VALUED.prices(state.dual, state.value / np.maximum(rounds, 1.0), problem.rho)
         direction = lagrangian_direction(prices)
         covariance = residual_covariance(state.residuals, state.books[:, 3])
@@ -204,7 +204,16 @@ class SquareCBwK:
             gamma = practical_gamma(self.arms + 1, rounds, noise, self._oracle.dimension * self._oracle.blocks)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
-        return Quote(prices, rho, gamma, noise)
+        return Quote(prices, rho, gamma, noise, blocking)
+
+    def _paces(self, state: State) -> tuple[Array, Array | None]:
+        """`pace.paces` of the state's own account."""
+        problem, predicted = self.problem, state.predicted
+        unspent, held = problem.budgets - state.spent / problem.unit, state.held / problem.unit
+        delay = state.waited / np.maximum(state.books[:, 2], 1.0)
+        rest = np.maximum(self.horizon - state.books[:, 0], 1.0)
+        left, free = np.maximum(unspent - predicted, 0.0), np.maximum(unspent - held, 0.0)
+        return paces(left, free, held, predicted, delay[:, None], rest[:, None])
 
     def decide(
         self,
@@ -289,7 +298,7 @@ class SquareCBwK:
         for part in folded(rows, lanes):
             one = taken(ticket, part)
             state = state.booked(
-                dual=self._dual_step(state, one.costs, one.rho),
+                dual=self._dual_step(state, one),
                 round=np.ones(lanes),
                 opened=one.arm != NULL_ARM,
                 value=one.value,
@@ -381,9 +390,10 @@ class SquareCBwK:
     ) -> State:
         """The decisions are no longer open: holds and predictions go, prices move by cost minus prediction."""
         lanes = state.books.shape[0]
+        waited = np.maximum(state.books[:, 0] - 1.0 - tickets.round.reshape(-1, lanes), 0.0).ravel() * settled
         if lanes == 1 and self._plain is not None:
             released = self._plain.release(state, tickets, costs.tolist())
-            return released.booked(settled=settled.sum(), learnt=weight.sum())
+            return released.booked(settled=settled.sum(), learnt=weight.sum(), waited=waited.sum())
         for part in folded(tickets.arm.shape[0], lanes):
             one, cost = taken(tickets, part), costs[part]
             state = state.booked(
@@ -394,14 +404,18 @@ class SquareCBwK:
                 spent=cost,
                 held=-one.hold,
                 predicted=-one.costs,
+                **({"waited": waited[part]} if self.rules.value_prices else {}),
             )._replace(stage=two_stage.returned(self, state.stage, one, target[part], weight[part]))
         return state
 
-    def _dual_step(self, state: State, costs: Array, rho: Array) -> DualState:
-        """A decision at this cost, in max costs, against this pace."""
-        if self.rules.value_prices:
-            return VALUED.step(state.dual, (costs - rho) / self.problem.rho)
-        return self._entropic_move(state, costs - rho)
+    def _dual_step(self, state: State, ticket: Ticket) -> DualState:
+        """A decision at its predicted cost, or what it blocks, in max costs, against its pace."""
+        if not self.rules.value_prices:
+            return self._entropic_move(state, ticket.costs - ticket.rho)
+        costs, blocking = ticket.costs, self._paces(state)[1]
+        if blocking is not None:
+            costs = np.maximum(costs, ticket.hold / self.problem.unit * blocking)
+        return VALUED.step(state.dual, (costs - ticket.rho) / self.problem.rho)
 
     def _dual_replacement(self, state: State, ticket: Ticket, costs: Array) -> DualState:
         """The cost of a decision is known, in max costs, in place of the predicted one."""
