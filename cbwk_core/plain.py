@@ -247,7 +247,8 @@ class Plain:
 
     def _is_late(self, books: list[float]) -> bool:
         """Whether outcomes come so late that holds may run short before money does (pace.py)."""
-        return books[self.waited] / max(books[2], 1.0) > DELAY_SHARE_MIN * max(self.horizon - books[0], 1.0)
+        delay: float = books[self.waited] / max(books[2], 1.0)
+        return delay > DELAY_SHARE_MIN * max(self.horizon - books[0], 1.0)
 
     def _late_paces(self, books: list[float]) -> list[tuple[float, float]]:
         """ρ_t and the share of a hold that counts, of each resource."""
