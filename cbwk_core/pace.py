@@ -16,9 +16,15 @@ which holds turn over, is less than R money is short, and later holds are. Three
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cbwk_core.oracle import Array
+
+if TYPE_CHECKING:
+    from cbwk_core.problem import Problem
+    from cbwk_core.state import State
 
 FREE_PER_DELAY = 4.0
 TURNOVERS_AHEAD = 0.25
@@ -26,6 +32,15 @@ TURNOVERS_AHEAD = 0.25
 DELAY_SHARE_MIN = 0.001
 # In max costs: less is what rounding left of holds that are gone.
 OPEN_MIN = 1e-9
+
+
+def paces_of(problem: Problem, state: State) -> tuple[Array, Array | None]:
+    """`paces` of a state's own account."""
+    unspent, held = problem.budgets - state.spent / problem.unit, state.held / problem.unit
+    left, free = np.maximum(unspent - state.predicted, 0.0), np.maximum(unspent - held, 0.0)
+    delay = state.waited / np.maximum(state.books[:, 2], 1.0)
+    rest = np.maximum(problem.horizon - state.books[:, 0], 1.0)
+    return paces(left, free, held, state.predicted, delay[:, None], rest[:, None])
 
 
 def paces(

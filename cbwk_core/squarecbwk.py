@@ -20,7 +20,7 @@ from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
-from cbwk_core.pace import paces
+from cbwk_core.pace import paces_of
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -194,7 +194,7 @@ class SquareCBwK:
 
     def _quote_in_value(self, state: State) -> Quote:
         problem, rounds = self.problem, state.books[:, 0]
-        rho, blocking = self._paces(state)
+        rho, blocking = paces_of(problem, state)
         prices = VALUED.prices(state.dual, state.value / np.maximum(rounds, 1.0), problem.rho)
         direction = lagrangian_direction(prices)
         covariance = residual_covariance(state.residuals, state.books[:, 3])
@@ -205,15 +205,6 @@ class SquareCBwK:
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
         return Quote(prices, rho, gamma, noise, blocking)
-
-    def _paces(self, state: State) -> tuple[Array, Array | None]:
-        """`pace.paces` of the state's own account."""
-        problem, predicted = self.problem, state.predicted
-        unspent, held = problem.budgets - state.spent / problem.unit, state.held / problem.unit
-        delay = state.waited / np.maximum(state.books[:, 2], 1.0)
-        rest = np.maximum(self.horizon - state.books[:, 0], 1.0)
-        left, free = np.maximum(unspent - predicted, 0.0), np.maximum(unspent - held, 0.0)
-        return paces(left, free, held, predicted, delay[:, None], rest[:, None])
 
     def decide(
         self,
@@ -412,7 +403,7 @@ class SquareCBwK:
         """A decision at its predicted cost, or what it blocks, in max costs, against its pace."""
         if not self.rules.value_prices:
             return self._entropic_move(state, ticket.costs - ticket.rho)
-        costs, blocking = ticket.costs, self._paces(state)[1]
+        costs, blocking = ticket.costs, paces_of(self.problem, state)[1]
         if blocking is not None:
             costs = np.maximum(costs, ticket.hold / self.problem.unit * blocking)
         return VALUED.step(state.dual, (costs - ticket.rho) / self.problem.rho)
