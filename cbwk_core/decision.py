@@ -86,7 +86,7 @@ def affordable(policy: SquareCBwK, account: Array, holds: Array) -> Mask | None:
 
 def draw_rows(policy: SquareCBwK, state: State, quote: Quote, request: Request, payable: Mask | None) -> Drawn:
     """Mask first, then weight, so that the probability is exact."""
-    values = scores(request.predictions, quote.prices, quote.rho)
+    values = scores(_charged(policy, quote, request), quote.prices, quote.rho)
     rows, columns = values.shape
     ended = request.rounds >= policy.horizon
     allowed = None
@@ -100,6 +100,16 @@ def draw_rows(policy: SquareCBwK, state: State, quote: Quote, request: Request, 
     arm = sample(weights, best, request.uniforms)
     arm[arm == columns - 1] = NULL_ARM
     return Drawn(weights, arm, _reasons(allowed, request.asked, ended))
+
+
+def _charged(policy: SquareCBwK, quote: Quote, request: Request) -> Array:
+    """Predictions with costs that are at least what a decision blocks (pace.py)."""
+    if quote.blocking is None:
+        return request.predictions
+    charged = request.predictions.copy()
+    least = request.holds / policy.problem.unit * quote.blocking[:, None, :]
+    np.maximum(charged[..., 1:], least, out=charged[..., 1:])
+    return charged
 
 
 def _weights(

@@ -22,7 +22,7 @@ LOG_WEIGHT_MIN = -700.0
 class DualState(NamedTuple):
     """Where the prices stand."""
 
-    position: Array  # (lanes, d + 1): log-weights with the slack last, or prices in units of value and an unused 0
+    position: Array  # (lanes, d + 1): log-weights, the slack last; or prices in units of value and a number left alone
     energy: Array  # (lanes, d), Σ g² of the relative steps; zeros for the entropic rule
 
 

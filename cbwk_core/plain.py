@@ -22,6 +22,7 @@ from scipy.linalg.blas import dger
 from cbwk_core.inverse_gap import sample
 from cbwk_core.oracle import Array, Integers, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
+from cbwk_core.pace import DELAY_SHARE_MIN, late_pace
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
@@ -64,6 +65,7 @@ class Plain:
         self.oracle, self.parameters = oracle, oracle.dimension * oracle.blocks
         self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
         self.position, self.energy = where["position"].start, where["energy"].start
+        self.waited, self.hold_shares = where["slack"].start, problem.hold / problem.unit
         self.spent, self.held, self.predicted = where["spent"].start, where["held"].start, where["predicted"].start
         self.accounts = [
             (budget, unit, self.spent + j, self.held + j)
@@ -102,7 +104,8 @@ class Plain:
         if len(leverage) > CANDIDATES_MAX or not (min(leverage) >= 0.0 and isfinite(sum(leverage))):
             return None
         direction, gamma, noise = self._quote(state, books)
-        weights = self._weights(predictions.dot(direction).tolist(), leverage, gamma, noise)
+        charged = self._charged(books, predictions) if self._is_late(books) else predictions
+        weights = self._weights(charged.dot(direction).tolist(), leverage, gamma, noise)
         arm = bisect_right(list(accumulate(weights)), uniform)
         if arm > len(leverage):  # rounding left the uniform above the total: the best arm's
             arm = weights.index(max(weights))
@@ -133,7 +136,8 @@ class Plain:
             return None
         predictions = images[..., m:].copy()
         direction, gamma, noise = self._quote(state, books)
-        weights, best = _weights_of_several(predictions.dot(direction), leverage, gamma, noise)
+        charged = self._charged(books, predictions) if self._is_late(books) else predictions
+        weights, best = _weights_of_several(charged.dot(direction), leverage, gamma, noise)
         arm = sample(weights, best, uniforms)
         arm[arm == leverage.shape[1]] = NULL_ARM
         probability = weights[np.arange(rows), arm]
@@ -246,8 +250,33 @@ class Plain:
             array.setflags(write=False)
         return Ticket(arm, chosen, numbers)
 
+    def _is_late(self, books: list[float], rounds: int = 0) -> bool:
+        """Whether outcomes come so late that holds may run short before money does (pace.py), so many rounds on."""
+        delay: float = books[self.waited] / max(books[2], 1.0)
+        return delay > DELAY_SHARE_MIN * max(self.horizon - books[0] - rounds, 1.0)
+
+    def _late_paces(self, books: list[float]) -> list[tuple[float, float]]:
+        """ρ_t and the share of a hold that counts, of each resource."""
+        delay, rest = books[self.waited] / max(books[2], 1.0), max(self.horizon - books[0], 1.0)
+        result = []
+        for j, (_, unit, budget, _, _, at_spent, at_predicted) in enumerate(self.terms):
+            unspent, held, predicted = budget - books[at_spent] / unit, books[self.held + j] / unit, books[at_predicted]
+            left, free = max(unspent - predicted, 0.0), max(unspent - held, 0.0)
+            result.append(late_pace(left, free, held, predicted, delay, rest))
+        return result
+
+    def _charged(self, books: list[float], predictions: Array) -> Array:
+        """Predictions (..., candidates, 1 + d) with costs that are at least what a decision blocks."""
+        blocking = np.array([share for _, share in self._late_paces(books)])
+        least = self.hold_shares * blocking if predictions.shape[-2] == self.arms else blocking
+        charged = predictions.copy()
+        np.maximum(charged[..., 1:], least, out=charged[..., 1:])
+        return charged
+
     def _pace(self, books: list[float]) -> list[float]:
-        """ρ_t: what is left of each budget, in max costs per round that is left."""
+        """ρ_t: what is left of each budget, in max costs per round that is left, unless outcomes are late."""
+        if self._is_late(books):
+            return [rho for rho, _ in self._late_paces(books)]
         rounds_left = max(self.horizon - books[0], 1.0)
         return [
             max(budget - books[spent] / unit - books[open_], 0.0) / rounds_left
@@ -271,6 +300,8 @@ class Plain:
         if not (0 <= played < (len(x) if self.shared else self.arms) and isfinite(reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
+        if self._is_late(books):
+            return None
         block, taught = (0, self._lifted(x)[played]) if self.shared else (played, self._lifted(x))
         image = solution[block].dot(taught)
         prediction: list[float] = image[m:].tolist()
@@ -317,20 +348,24 @@ class Plain:
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """n decisions in order: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
-        if len(ticket.arm) >= TOGETHER_MIN:
+        books, d, rows = state.books[0].tolist(), self.resources, len(ticket.arm)
+        if rows >= TOGETHER_MIN and not self._is_late(books, rows - 1):
             return self._commit_several(state, ticket)
-        books, d = state.books[0].tolist(), self.resources
         where = [
             (j, rho, position, energy, self.held + j, predicted)
             for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
         ]
         for arm, numbers in zip(ticket.arm.tolist(), ticket.numbers.tolist(), strict=True):
+            charged = numbers[3 : 3 + d]
+            if self._is_late(books):
+                holds = zip(numbers[3 + 2 * d :], self.unit, self._late_paces(books), charged, strict=True)
+                charged = [max(cost, hold / unit * share) for hold, unit, (_, share), cost in holds]
             books[0] += 1.0
             books[1] += arm != NULL_ARM
             books[4] += numbers[1]
             for j, even, position, energy, held, predicted in where:
                 cost = numbers[3 + j]
-                excess = (cost - numbers[3 + d + j]) / even
+                excess = (charged[j] - numbers[3 + d + j]) / even
                 books[energy] += excess * excess
                 moved = books[position] + PRICE_STEP * excess / sqrt(1.0 + books[energy])
                 books[position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
@@ -339,7 +374,7 @@ class Plain:
         return state._replace(books=_closed(books))
 
     def _commit_several(self, state: State, ticket: Ticket) -> State:
-        """The same with few calls. Sums are accumulated in order, so that they are the loop's to the last bit."""
+        """The same with few calls, where none is late. Sums are added in order: they are the loop's to the last bit."""
         books, numbers, d = state.books[0].copy(), ticket.numbers, self.resources
         excess = (numbers[:, 3 : 3 + d] - numbers[:, 3 + d : 3 + 2 * d]) / self.rho
         energy = _accumulated(books[self.energy : self.energy + d], excess * excess)
@@ -382,6 +417,7 @@ class Plain:
         books, numbers = state.books.tolist()[0], ticket.numbers.tolist()[0]
         self._release(books, numbers, cost)
         books[2] += 1.0
+        books[self.waited] += max(books[0] - 1.0 - numbers[2], 0.0)
         if not learn:
             return state._replace(books=_closed(books))
         books[3] += 1.0

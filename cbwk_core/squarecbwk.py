@@ -21,6 +21,7 @@ from cbwk_core.lagrangian import lagrangian_direction
 from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.product import changes, forgotten
+from cbwk_core.pace import paces_of
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -36,8 +37,7 @@ from cbwk_core.problem import NULL_ARM, Choice, Problem, Thought, Ticket, checke
 from cbwk_core.state import Quote, State, layout, new_books
 
 MODELS = ("shared", "per_arm")
-ENTROPIC = EntropicDual()
-_NO_UNIFORMS = frozen(np.zeros(0))
+ENTROPIC, _NO_UNIFORMS = EntropicDual(), frozen(np.zeros(0))
 VALUED = ValueDual(PRICE_STEP, PRICE_CEILING, PRICE_CORRECTION)
 
 
@@ -50,8 +50,7 @@ class SquareCBwK:
     model: "shared" (every candidate has its own features) or "per_arm" (one context, parameters per arm).
     preset: "practical", "paper" or "authors". oracle: "newton", "gradient", "aggregate", "kernel" or an Oracle.
     link: "identity" or "logistic", for the reward, and in `practical` with "newton" for the costs too.
-    forgetting: weight old data keeps at each update, 1 for all of
-        it; None: all until outcomes say that the world has changed (`practical` with the newton oracle).
+    forgetting: weight old data keeps at each update; None: all of it until outcomes say that the world has changed.
     gamma, z: numbers that replace the preset's. two_stage: "auto", True or False. retired: arms never played again.
     stage_one: "uniform" draws its arms instead of the paper's turns; "logged" too, and the caller keeps its outcomes.
 
@@ -195,21 +194,20 @@ class SquareCBwK:
         return Quote(prices, terms.pace, terms.gamma, np.ones(prices.shape[0]))
 
     def _quote_in_value(self, state: State) -> Quote:
-        problem, rounds = self.problem, state.books[:, 0]
-        left = problem.budgets - state.spent / problem.unit - state.predicted
-        rho = np.maximum(left, 0.0) / np.maximum(self.horizon - rounds, 1.0)[:, None]
+        problem, rounds, learnt = self.problem, state.books[:, 0], state.books[:, 3]
+        rho, blocking = paces_of(problem, state)
         prices = VALUED.prices(state.dual, state.value / np.maximum(rounds, 1.0), problem.rho)
         direction = lagrangian_direction(prices)
-        covariance = residual_covariance(state.residuals, state.books[:, 3])
+        covariance = residual_covariance(state.residuals, learnt)
         spread = np.vecdot(direction, np.matmul(covariance, direction[..., None])[..., 0])
         noise = np.maximum(spread, NOISE_MIN)
         if self.gamma == "auto":
             parameters = self._oracle.dimension * self._oracle.blocks
-            gone = np.minimum(forgotten(state.oracle), state.books[:, 3])
-            gamma = practical_gamma(self.arms + 1, rounds, noise, parameters, state.books[:, 3], gone)
+            gone = np.minimum(forgotten(state.oracle), learnt)
+            gamma = practical_gamma(self.arms + 1, rounds, noise, parameters, learnt, gone)
         else:
             gamma = np.full((rho.shape[0], 1), float(self.gamma))
-        return Quote(prices, rho, gamma, noise)
+        return Quote(prices, rho, gamma, noise, blocking)
 
     def decide(
         self,
@@ -270,9 +268,7 @@ class SquareCBwK:
         if null.any():
             real = ~null[:, None]
             predicted, chosen, hold = predicted * real, chosen * real, hold * real
-        costs = predicted[:, 1:]
-        if self.rules.value_prices:
-            costs = np.maximum(costs, 0.0)
+        costs = np.maximum(predicted[:, 1:], 0.0) if self.rules.value_prices else predicted[:, 1:]
         return Ticket.of(
             arm=arm,
             features=frozen(chosen),
@@ -298,7 +294,7 @@ class SquareCBwK:
         for part in folded(rows, lanes):
             one = taken(ticket, part)
             state = state.booked(
-                dual=self._dual_step(state, one.costs, one.rho),
+                dual=self._dual_step(state, one),
                 round=np.ones(lanes),
                 opened=one.arm != NULL_ARM,
                 value=one.value,
@@ -390,9 +386,10 @@ class SquareCBwK:
     ) -> State:
         """The decisions are no longer open: holds and predictions go, prices move by cost minus prediction."""
         lanes = state.books.shape[0]
+        waited = np.maximum(state.books[:, 0] - 1.0 - tickets.round.reshape(-1, lanes), 0.0).ravel() * settled
         if lanes == 1 and self._plain is not None:
             released = self._plain.release(state, tickets, costs.tolist())
-            return released.booked(settled=settled.sum(), learnt=weight.sum())
+            return released.booked(settled=settled.sum(), learnt=weight.sum(), waited=waited.sum())
         for part in folded(tickets.arm.shape[0], lanes):
             one, cost = taken(tickets, part), costs[part]
             state = state.booked(
@@ -403,14 +400,18 @@ class SquareCBwK:
                 spent=cost,
                 held=-one.hold,
                 predicted=-one.costs,
+                **({"waited": waited[part]} if self.rules.value_prices else {}),
             )._replace(stage=two_stage.returned(self, state.stage, one, target[part], weight[part]))
         return state
 
-    def _dual_step(self, state: State, costs: Array, rho: Array) -> DualState:
-        """A decision at this cost, in max costs, against this pace."""
-        if self.rules.value_prices:
-            return VALUED.step(state.dual, (costs - rho) / self.problem.rho)
-        return self._entropic_move(state, costs - rho)
+    def _dual_step(self, state: State, ticket: Ticket) -> DualState:
+        """A decision at its predicted cost, or what it blocks, in max costs, against its pace."""
+        if not self.rules.value_prices:
+            return self._entropic_move(state, ticket.costs - ticket.rho)
+        costs, blocking = ticket.costs, paces_of(self.problem, state)[1]
+        if blocking is not None:
+            costs = np.maximum(costs, ticket.hold / self.problem.unit * blocking)
+        return VALUED.step(state.dual, (costs - ticket.rho) / self.problem.rho)
 
     def _dual_replacement(self, state: State, ticket: Ticket, costs: Array) -> DualState:
         """The cost of a decision is known, in max costs, in place of the predicted one."""

@@ -34,10 +34,14 @@ def layout(resources: int) -> dict[str, slice]:
 
 @lru_cache(maxsize=64)
 def columns(resources: int) -> dict[str, slice | int]:
-    """The layout with counters as plain columns, and all of the dual's position in one piece."""
+    """The layout with counters as plain columns, and all of the dual's position in one piece.
+
+    Prices in units of value have no slack: `practical` keeps in its column how long outcomes were waited for.
+    """
     where = layout(resources)
     dual = slice(where["position"].start, where["slack"].stop)
-    return {**where, **{name: i for i, name in enumerate(COUNTERS)}, "dual": dual}
+    waited = where["slack"].start
+    return {**where, **{name: i for i, name in enumerate(COUNTERS)}, "dual": dual, "waited": waited}
 
 
 class State(NamedTuple):
@@ -79,6 +83,11 @@ class State(NamedTuple):
         return self.books[:, 4]
 
     @property
+    def waited(self) -> Array:
+        """`practical`: Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
+        return self.books[:, columns(self.resources)["waited"]]
+
+    @property
     def dual(self) -> DualState:
         """Where the prices stand."""
         where = columns(self.resources)
@@ -102,11 +111,11 @@ class State(NamedTuple):
     def booked(self, dual: DualState | None = None, **added: Any) -> State:
         """The state with numbers added to parts of its books, and with another dual."""
         where, books = columns(self.resources), self.books.copy()
-        for name, amount in added.items():
-            books[:, where[name]] += amount
         if dual is not None:
             books[:, where["dual"]] = dual.position
             books[:, where["energy"]] = dual.energy
+        for name, amount in added.items():
+            books[:, where[name]] += amount
         books.setflags(write=False)
         return State(books, self.oracle, self.residuals, self.stage)
 
@@ -125,3 +134,4 @@ class Quote(NamedTuple):
     rho: Array  # (lanes, d), max costs per round
     gamma: Array  # (lanes, 1)
     noise: Array  # (lanes,), uᵀΣ̂u: residual variance of an outcome's worth at these prices
+    blocking: Array | None = None  # (lanes, d), the share of its hold that a decision counts as at least; None for 0

@@ -94,6 +94,7 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
     arms = []
     for index, (reward, *costs, probability) in enumerate(table.tolist()):
+        # At its predicted cost: where outcomes are late the policy may have counted it as what it blocks (pace.py).
         score = reward + float(prices @ (rho - np.array(costs)))
         why = None
         if probability == 0.0:

@@ -34,7 +34,7 @@ def lives(database, numbers):
 async def _live(database, numbers, *, created=False):
     async with running(database) as engine:
         if created:
-            changes = config(budget=60, horizon=300, feedback={"late_window_seconds": 0})
+            changes = config(budget=600, horizon=300, feedback={"late_window_seconds": 0})
             await engine.submit(CreateCampaign(changes))
         return await lived(engine, numbers=numbers, rounds=1)
 
