@@ -29,13 +29,14 @@ _MOST = np.finfo(np.float16).max
 def packed(
     thought: Thought, probabilities: NDArray[np.float64], in_full: Sequence[bool]
 ) -> Sequence[bytes] | Sequence[None]:
-    """What to keep of n decisions with these (n, arms + 1) probabilities; nothing of too many arms."""
+    """What to keep of decisions with these (n, arms + 1) probabilities, as many as `in_full` says; nothing of too many
+    arms."""
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
     with np.errstate(over="ignore"):  # what is too large for it is shown as the largest
         predictions = thought.predictions.astype("<f2").tobytes()
     shares = probabilities[:, :-1].astype("<f4").tobytes()
-    wide, narrow = len(predictions) // len(in_full), len(shares) // len(in_full)
+    wide, narrow = len(predictions) // len(probabilities), len(shares) // len(probabilities)
     return [
         _full(thought.predictions[row], probabilities[row, :-1])
         if full

@@ -11,6 +11,7 @@ import pytest
 from cbwk_core import NULL_ARM
 from service.engine.campaign import Campaign, uniform_of
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
+from service.engine.explaining import unpacked
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store import tables
 from tests.service.engine.campaigns import accounts, config, rows, running, with_campaign
@@ -255,3 +256,18 @@ def test_answers_of_a_batch_are_those_that_a_repeat_reads_from_the_log(database)
     assert [answer.body for answer in first] == [answer.body for answer in again]
     assert [answer.replayed for answer in (*first, *again)] == [False] * 40 + [True] * 40
     assert {answer.body["arm"] for answer in first} > {None}
+
+
+def test_of_a_batch_that_passes_the_end_each_decision_made_keeps_its_own_explanation(database):
+    async def play(engine):
+        return await engine.submit_together([Decide("c", f"d{each}", [each / 10, 0.5]) for each in range(9)])
+
+    answers = with_campaign(database, play, budget=100, horizon=6)
+    assert [answer.body["reason"] for answer in answers] == ["policy"] * 6 + ["ended"] * 3
+    kept = rows(database, tables.decision)
+    assert [row["decision_id"] for row in kept] == [f"d{each}" for each in range(6)]
+    for row in kept:
+        table = unpacked(row["explanation"], resources=2)
+        assert table.shape == (2, 4)
+        assert table[:, -1].sum() == pytest.approx(1.0)
+        assert table[row["arm"], -1] == pytest.approx(row["probability"])
