@@ -134,7 +134,7 @@ def _check_array(found: Any, blank: Any, path: str) -> None:
 
 
 def _check_newton(state: NewtonState, path: str) -> None:
-    """A is factored again from time to time, and must let itself be; counts and sums of squares are never negative."""
+    """A is factored again from time to time, and must let itself be; counts are never negative."""
     if (state.noticed < 0.0).any() or (state.watch[..., 0] < 0.0).any():
         raise MismatchError(f"{path}.noticed and the counts of {path}.watch must not be negative")
     try:

@@ -6,8 +6,9 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import orjson
 import structlog
@@ -30,9 +31,27 @@ _SECRET_TEXTS = (
 Event = MutableMapping[str, Any]
 
 
+class Lenient:
+    """A stream for lines that may be lost: on a full disk, or when nobody reads any more, decisions still go on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError, ValueError):  # ValueError: it was closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what can be passed on."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
     """Send everything that structlog and the standard library log, from this level on, to stderr as JSON."""
-    stream = stream or sys.stderr
+    stream = cast("TextIO", Lenient(stream or sys.stderr))
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         add_request_id,

@@ -234,7 +234,10 @@ class Newton:
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
         wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
         new.watch[lane, block], new.noticed[lane, 2:] = row, pool
-        return wealth > 0.0 and wealth > level(row[0], self.blocks * self.targets)
+        if wealth == 0.0:
+            return False
+        # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
+        return wealth > level(row[0], int(np.count_nonzero(new.watch[lane, :, 0])) * self.targets)
 
     def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
         """The state after somebody else has noticed that the world has changed."""
@@ -284,8 +287,7 @@ class Newton:
             self._refactor(new, 0, block)
         if self.watch and self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
             new = self._begun_anew(new, 0)
-            gram, *_ = map(frozen, new.gram)
-        for part in (solution, gram, updates, new.watch, new.noticed):
+        for part in (solution, updates, new.watch, new.noticed, *new.gram):
             part.setflags(write=False)
         return new
 

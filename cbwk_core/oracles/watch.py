@@ -5,8 +5,9 @@ on it turning out like the mean of the last ones gains nothing on average then: 
 the error e, the stake 1 becomes 1 + s·e/v. The wealth is an e-process (Ramdas et al. 2023), and log(1 + s·e/v) is
 tempered where errors are rare and large: a click where 2 % were expected is worth its likelihood ratio and no more.
 Wealth that has fallen below 1 starts again at 1 (an e-detector, Shin et al. 2022): a level of L is then passed once in
-L outcomes at most. With the level n²·blocks·targets after n outcomes of a block that is, from the FEWEST on, one false
-alarm in forty lives.
+L outcomes at most. With the level n²·blocks·targets after n outcomes of a block, where blocks are those heard of, that
+is, from the FEWEST on, about one false alarm in forty lives; about, because the variance that is bet with knows the
+error already.
 
 The wealth is kept in the logarithm. A stake is not quite safe where a loss larger than it is cut off, so the variance
 is the larger one of the block's and of all blocks together: a block that has not seen its rare outcome yet would else

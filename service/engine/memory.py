@@ -2,6 +2,9 @@
 
 The oracle of a campaign is a fold of its log. What is remembered is the fold up to some sequence number; whoever locks
 the campaign first folds what others have written since. Forgetting costs time, nothing else.
+
+How a transaction has left a campaign besides (`Left`) is believed without a look at the database where nobody else can
+have written. So it must be what was committed last, and after any failure nothing of it is believed.
 """
 
 from __future__ import annotations
@@ -82,6 +85,11 @@ class Memory:
         if epoch is None or found is None or found.left is None or found.left.epoch != epoch:
             return None
         return found, found.left
+
+    def doubt(self) -> None:
+        """Believe nothing of how campaigns were left: something went wrong, and it may have been after a commit."""
+        for number, known in self._campaigns.items():
+            self._campaigns[number] = known._replace(left=None)
 
     def remember(
         self, campaign: Campaign, state: State, sequence: int, model_version: int, left: Left | None = None

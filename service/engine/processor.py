@@ -81,7 +81,7 @@ class Processor:
         self._numbers: dict[str, int] = {}
         self._births: dict[int, int] = {}  # when each campaign was made
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
-        self._noticed: dict[int, int] = {}  # changes of the world, by each campaign's outcomes
+        self._noticed: dict[int, tuple[int, int]] = {}  # each campaign's model and the changes of the world it has seen
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
 
     def run(self, items: Sequence[Item]) -> None:
@@ -105,6 +105,7 @@ class Processor:
             self._transact_caught_up(items)
         except Exception as error:
             self._forget(items)
+            self._memory.doubt()
             groups = _groups(items)
             if self._database.is_file_error(error):
                 self._fail(error)
@@ -177,13 +178,15 @@ class Processor:
             epoch = self._database.epoch()
         if works:
             self._reached("after-commit")
-        self._metrics.batch_size.observe(len(items))
         for work in works.values():
-            self._observe(work)
             left = Left(work.status, work.now, work.ledger.accounts, epoch)
             self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
             self._unsaved[work.campaign.number] += work.learnt
             (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
+        # Only now: should it fail, what is committed is remembered.
+        self._metrics.batch_size.observe(len(items))
+        for work in works.values():
+            self._observe(work)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -344,9 +347,10 @@ class Processor:
                 metrics.oracle_loss.labels(name, target).set(float(loss))
             noticed = int(work.campaign.policy.changes(work.state)[0])
             metrics.changes_noticed.labels(name).set(noticed)
-            if noticed > self._noticed.get(work.campaign.number, noticed):
+            version, before = self._noticed.get(work.campaign.number, (work.model_version, noticed))
+            if version == work.model_version and noticed > before:  # another model has noticed other things
                 log.info("the world has changed; the model begins anew", campaign=name, changes=noticed)
-            self._noticed[work.campaign.number] = noticed
+            self._noticed[work.campaign.number] = work.model_version, noticed
 
     def _forget(self, items: Sequence[Item]) -> None:
         for item in items:

@@ -99,7 +99,7 @@ def births(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
 def decisions(connection: Connection, wanted: Mapping[int, Collection[str]]) -> dict[int, dict[str, Any]]:
     """The decisions of these ids, by the number of their campaign."""
     found: dict[int, dict[str, Any]] = {number: {} for number in wanted}
-    pairs = [(number, each) for number, ids in wanted.items() for each in ids]
+    pairs = [(number, each) for number, ids in wanted.items() for each in dict.fromkeys(ids)]
     for row in _DECISIONS.fetch(connection, pairs):
         found[row["campaign"]][row["decision_id"]] = row
     return found

@@ -1,5 +1,9 @@
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 import structlog
 
 from service.logs import HIDDEN, request_id
@@ -74,3 +78,16 @@ def test_what_json_does_not_know_is_written_all_the_same(logged):
     structlog.get_logger().info("odd", value=object, number=float("nan"), raw=b"\xff")
     (line,) = logged()
     assert line["raw"] == "b'\\xff'"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_log_that_cannot_be_written_keeps_nobody_from_working():
+    code = (
+        "import logging, structlog; from service.logs import configure_logs; configure_logs();"
+        "structlog.get_logger().warning('x' * 100_000); logging.getLogger('any').error('y'); print('went on')"
+    )
+    with Path("/dev/full").open("w") as full:
+        child = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, text=True, check=False
+        )
+    assert child.stdout == "went on\n"

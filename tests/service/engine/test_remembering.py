@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from service.engine.commands import CreateCampaign, Decide, Feedback, SetStatus
+from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Item, SetStatus
 from service.engine.processor import Processor
-from service.store import locking
-from tests.service.engine.campaigns import config, running
+from service.store import locking, tables
+from tests.service.engine.campaigns import accounts, config, rows, running
 
 only_sqlite = pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 
@@ -96,3 +96,41 @@ def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeyp
     first, second = asyncio.run(run())
     assert second.body["reason"] == "policy"
     assert second.body["round"] == first.body["round"] + 1
+
+
+def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_was_committed(database, monkeypatch):
+    """An expiry names no campaign, so whoever cleans up after it does not know which ones it has moved."""
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+
+    def run(*commands):
+        items = [Item(command, 0.0) for command in commands]
+        processor.run(items)
+        return [item.answer for item in items]
+
+    run(CreateCampaign(config(budget=10, feedback={"ttl_seconds": 1})))
+    run(*(Decide("c", f"d{each}", [0.5, 0.5]) for each in range(3)))
+    now = database.now_micros
+    monkeypatch.setattr(database, "now_micros", lambda connection: now(connection) + 10_000_000)
+    with monkeypatch.context() as spoilt:
+        spoilt.setattr(processor, "_observe", lambda work: 1 / 0)
+        (answer,) = run(Expire())
+    assert isinstance(answer, ZeroDivisionError)
+    assert accounts(database) == (10_000_000, 0, 3_000_000, 0)
+    run(Decide("c", "next", [0.5, 0.5]))
+    assert accounts(database) == (10_000_000, 1_000_000, 3_000_000, 0)
+    numbers = [row["sequence"] for table in (tables.decision, tables.outcome) for row in rows(database, table)]
+    assert len(set(numbers)) == len(numbers) == 7
+
+
+@only_sqlite
+def test_nothing_is_believed_of_how_any_campaign_was_left_after_a_failure(database, states_read, monkeypatch):
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    commands = [CreateCampaign(config("a")), CreateCampaign(config("b")), Decide("a", "1", [0.5, 0.5])]
+    for command in (*commands, Decide("b", "1", [0.5, 0.5]), Decide("b", "2", [0.5, 0.5])):
+        processor.run([Item(command, 0.0)])
+    assert states_read == [[1], [2]]
+    with monkeypatch.context() as spoilt:
+        spoilt.setattr(processor, "_observe", lambda work: 1 / 0)
+        processor.run([Item(Decide("a", "2", [0.5, 0.5]), 0.0)])
+    processor.run([Item(Decide("b", "3", [0.5, 0.5]), 0.0)])
+    assert states_read == [[1], [2], [2]]
