@@ -150,7 +150,8 @@ def move(connection: Connection, works: Collection[Work]) -> None:
     if emptied:
         _EMPTY_HOLD.run(connection, [{"number": a, "of_decision": b, "nothing": "[]"} for a, b in emptied])
     if closed and connection.dialect.name == "postgresql":
-        run_on_arrays(connection, _CLOSE_HOLDS, closed).close()
+        # Planned each time, by how many there are now: a plan kept from the first times would read all of them.
+        run_on_arrays(connection, _CLOSE_HOLDS, closed, prepare=False).close()
     elif closed:
         _CLOSE_HOLD.run(connection, [{"number": a, "of_decision": b} for a, b in closed])
     accounts = [

@@ -115,7 +115,7 @@ def array_of(kind: str) -> str:
     return f"string_to_array(%s, ',')::{kind}[]"
 
 
-def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> Any:
+def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]], **options: Any) -> Any:
     """Give PostgreSQL a statement that takes the columns of these rows as arrays; the cursor.
 
     Each goes there as one text: psycopg takes ten times as long to write an array. Values are numbers or identifiers,
@@ -123,7 +123,7 @@ def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]
     """
     columns = [",".join(map(str, column)) for column in zip(*rows, strict=True)]
     assert all(column.count(",") == len(rows) - 1 for column in columns), "a comma would be taken for two values"
-    return run_on_driver(connection, "execute", sql, columns)
+    return run_on_driver(connection, "execute", sql, columns, **options)
 
 
 def driver_of(connection: Connection) -> Any:

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from service.engine import rows
+from service.store import tables
 
 HOT = {
     name: statement._of_one if isinstance(statement, rows.Lookup) else statement
@@ -42,3 +43,23 @@ def test_decisions_of_several_campaigns_are_found_one_by_one_by_their_ids(databa
     assert [step for step in steps if "decision" in step and "VALUES" not in step] == [
         "SEARCH decision USING INDEX sqlite_autoindex_decision_2 (campaign=? AND decision_id=?)"
     ], steps
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
+def test_postgresql_closes_a_few_of_many_holds_by_their_key_although_it_has_closed_some_when_there_were_few(database):
+    made = {"campaign": [1] * 20_000, "decision": range(20_000), "amounts": ["[]"] * 20_000, "expires_at": [0] * 20_000}
+    with database.write() as connection:
+        for decision in range(10):
+            rows.run_on_arrays(connection, rows._CLOSE_HOLDS, [(1, decision), (2, decision)], prepare=False).close()
+        database.append_columns(connection, tables.hold, [made])
+        before = read_one_by_one(connection)
+        rows.run_on_arrays(connection, rows._CLOSE_HOLDS, [(1, 7), (1, 9_000)], prepare=False).close()
+        assert read_one_by_one(connection) == before
+        left = connection.execute(text("SELECT count(*) FROM hold")).scalar_one()
+    assert left == 19_998
+
+
+def read_one_by_one(connection):
+    """How often this transaction has gone through all holds."""
+    seen = "SELECT pg_stat_get_xact_numscans('hold'::regclass)"
+    return connection.execute(text(seen)).scalar_one()
