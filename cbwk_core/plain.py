@@ -190,8 +190,9 @@ class Plain:
         spread = float(state.residuals[0].dot(direction).dot(direction))
         noise = max(spread / (books[3] + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
         if self.gamma == "auto":
-            learnt = books[3] + 1.0
-            counted = (rounds + 1.0) * ((learnt - min(state.oracle.noticed.item(1), books[3])) / learnt)
+            counted, gone = rounds + 1.0, state.oracle.noticed.item(1)
+            if gone:
+                counted *= (books[3] + 1.0 - min(gone, books[3])) / (books[3] + 1.0)
             gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * counted / (noise * self.parameters))
         else:
             gamma = float(self.gamma)
@@ -252,8 +253,10 @@ class Plain:
 
     def _is_late(self, books: list[float], rounds: int = 0) -> bool:
         """Whether outcomes come so late that holds may run short before money does (pace.py), so many rounds on."""
-        delay: float = books[self.waited] / max(books[2], 1.0)
-        return delay > DELAY_SHARE_MIN * max(self.horizon - books[0] - rounds, 1.0)
+        waited: float = books[self.waited]
+        if waited == 0.0:
+            return False
+        return waited / max(books[2], 1.0) > DELAY_SHARE_MIN * max(self.horizon - books[0] - rounds, 1.0)
 
     def _late_paces(self, books: list[float]) -> list[tuple[float, float]]:
         """ρ_t and the share of a hold that counts, of each resource."""

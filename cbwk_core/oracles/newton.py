@@ -234,10 +234,14 @@ class Newton:
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
         wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
         new.watch[lane, block], new.noticed[lane, 2:] = row, pool
-        if wealth == 0.0:
+        return self._is_enough(wealth, row[0], new.watch[lane])
+
+    def _is_enough(self, wealth: float, count: float, rows: Array) -> bool:
+        """Whether such a wealth after so many outcomes says that the world has changed; rows: of all blocks."""
+        if wealth <= level(count, self.targets):
             return False
         # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
-        return wealth > level(row[0], int(np.count_nonzero(new.watch[lane, :, 0])) * self.targets)
+        return wealth > level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
 
     def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
         """The state after somebody else has noticed that the world has changed."""
@@ -282,14 +286,21 @@ class Newton:
         updates[0, block] += 1
         grams = [*state.gram]
         grams[block] = gram
-        new = NewtonState(solution, tuple(grams), updates, state.watch.copy(), state.noticed.copy())
+        watch, noticed, is_over = state.watch, state.noticed, False
+        if self.watch:
+            row, known = watch[0, block].tolist(), noticed[0].tolist()
+            pool = known[2:]
+            wealth = watched(row, pool, images[self.dimension :].tolist(), leverage, self.ridge * leverage)
+            known[2:] = pool
+            watch, noticed = watch.copy(), np.array([known])
+            watch[0, block] = row
+            is_over = self._is_enough(wealth, row[0], watch[0])
+        new = NewtonState(solution, tuple(grams), updates, watch, noticed)
         if updates.item(block) % self._period == 0:
             self._refactor(new, 0, block)
-        if self.watch and self._has_changed(new, 0, block, images[self.dimension :].tolist(), leverage):
-            new = self._begun_anew(new, 0)
-        for part in (solution, updates, new.watch, new.noticed, *new.gram):
+        for part in (solution, gram, updates, watch, noticed):
             part.setflags(write=False)
-        return new
+        return self.begin_anew(new, 0) if is_over else new
 
     def _step(
         self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None

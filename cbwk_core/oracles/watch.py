@@ -52,17 +52,20 @@ def watched(row: list[float], pool: list[float], errors: list[float], leverage: 
         return 0.0
     row[0] += 1.0
     count = row[0]
-    share = 1.0 / (count if count < MEMORY else MEMORY)
+    share, bets, seen = 1.0 / (count if count < MEMORY else MEMORY), count > FEWEST, pool[0]
     for j, error in enumerate(errors, 1):
         shift, square = row[j], weight * error * error
-        pool[j] += square
-        if count > FEWEST:
+        pool[j] = total = pool[j] + square
+        if bets:
             stake = shift - pull if shift > pull else shift + pull if shift < -pull else 0.0
-            variance = max(row[j + targets] / (count - 1.0), (UNSEEN + pool[j]) / pool[0])
-            kept = 1.0 + stake * error / variance
+            own, all_blocks = row[j + targets] / (count - 1.0), (UNSEEN + total) / seen
+            kept = 1.0 + stake * error / (own if own > all_blocks else all_blocks)
             wealth = row[j + 2 * targets] + log(kept if kept > LOSS_MAX else LOSS_MAX)
-            row[j + 2 * targets] = wealth = wealth if wealth > 0.0 else 0.0
-            richest = wealth if wealth > richest else richest
+            if wealth < 0.0:
+                wealth = 0.0
+            elif wealth > richest:
+                richest = wealth
+            row[j + 2 * targets] = wealth
         row[j] = shift + (error - shift) * share
         row[j + targets] += square
     return richest
