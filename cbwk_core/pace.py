@@ -63,7 +63,8 @@ def paces(
     is_open = (held > OPEN_MIN) & (predicted > OPEN_MIN)
     turnover = np.where(is_open, delay * held / np.where(is_open, predicted, 1.0), 0.0)
     until = np.maximum(rest - TURNOVERS_AHEAD * turnover, np.minimum(rest, turnover))
-    spare = np.where(room > left, left / np.where(room > left, room, 1.0), 1.0)
+    ample = room > left + OPEN_MIN  # by more than rounding: of nothing left, nothing is no more
+    spare = np.where(ample, left / np.where(ample, room, 1.0), 1.0)
     rho, blocking = np.where(last, room / rest, left / until), np.where(last, 1.0, delay / until * spare)
     return np.where(late, rho, even), np.where(late, blocking, 0.0)
 
@@ -84,4 +85,4 @@ def late_pace(
     if held > OPEN_MIN and predicted > OPEN_MIN:
         turnover = delay * held / predicted
         until = max(rest - TURNOVERS_AHEAD * turnover, min(rest, turnover))
-    return left / until, delay / until * (left / room if room > left else 1.0)
+    return left / until, delay / until * (left / room if room > left + OPEN_MIN else 1.0)
