@@ -24,6 +24,7 @@ from service.engine.tickets import numbers_kept
 from service.engine.work import MICROS_PER_SECOND, Columns, Work, iso_time, to_json
 from service.ids import uuid7
 from service.money import amount
+from service.store.append import Same
 
 DIGEST_BYTES = 8
 # The columns of the table hold, and which of a decision's they are.
@@ -76,30 +77,35 @@ def _columns(
     contexts = [orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS) for request in requests]
     expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
     return {
-        "campaign": [campaign.number] * made,
+        "campaign": Same(campaign.number, made),
         "sequence": range(work.sequence + 1, work.sequence + 1 + made),
         "decision_id": [request.decision_id or uuid7(now) for request in requests],
         "request_digest": [_digest(text, request) for text, request in zip(contexts, requests, strict=True)],
-        "config_version": [campaign.version] * made,
-        "policy_version": [work.policy_version] * made,
+        "config_version": Same(campaign.version, made),
+        "policy_version": Same(work.policy_version, made),
         "round": ticket.round.tolist()[:made],
         "place": range(made),
         "arm": arms,
         "arm_id": [arm_ids[arm] for arm in arms],
-        "reason": choice.reason[:made],
+        "reason": _alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
-        "gamma": [float(thought.gamma[0, 0])] * made,
+        "gamma": Same(float(thought.gamma[0, 0]), made),
         "context": [text.decode() for text in contexts],
-        "exclude": [to_json(sorted(request.exclude)) if request.exclude else None for request in requests],
-        "actions": [None if request.actions is None else to_json(request.actions) for request in requests],
-        "shadow": [shadow] * made,
+        "exclude": _alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
+        "actions": _alike([None if request.actions is None else to_json(request.actions) for request in requests]),
+        "shadow": Same(shadow, made),
         "numbers": numbers[:made],
-        "prices": [thought.prices[0].astype("<f8").tobytes()] * made,
+        "prices": Same(thought.prices[0].astype("<f8").tobytes(), made),
         "explanation": explanations[:made],
         "hold": [holds[arm] for arm in arms],
-        "decided_at": [now] * made,
-        "expires_at": [None if arm == NULL_ARM else expires_at for arm in arms],
+        "decided_at": Same(now, made),
+        "expires_at": _alike([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
+
+
+def _alike(column: list[Any]) -> Sequence[Any]:
+    """A column, as one value if it has no other."""
+    return Same(column[0], len(column)) if column.count(column[0]) == len(column) else column
 
 
 def _hold(work: Work, columns: Columns, holds: Sequence[Sequence[int]]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count, repeat
 from typing import Any
 
 import psycopg
@@ -23,9 +23,9 @@ POSTGRESQL_TYPES = {
     Boolean: "bool",
     LargeBinary: "bytea",
 }
-# So many rows in one statement take SQLite three quarters of the time that one after the other does; 64 columns would
-# still fit into the 32,766 parameters it takes.
-TOGETHER = (256, 64)
+# So many rows in one statement take SQLite three quarters of the time that one after the other does, and half of it
+# where half of the columns are the same in all; 64 columns would still fit into the 32,766 parameters it takes.
+TOGETHER = (256, 64, 16)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
@@ -42,6 +42,24 @@ class _Columns:
     copy: str
 
 
+class Same(Sequence[Any]):
+    """A column that has one value in all its rows: to SQLite, a parameter that is given once."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self, value: Any, count: int) -> None:
+        self.value, self.count = value, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.value, self.count)
+
+    def __getitem__(self, at: Any) -> Any:
+        return [*self][at]
+
+
 def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add rows of plain Python values, all with the columns of the first."""
     if not rows:
@@ -51,8 +69,7 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     same = all(list(row) == columns.listed for row in rows)
     values = [tuple(row.values()) if same else tuple(row[name] for name in columns.names) for row in rows]
     assert same or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
-    _check(table, columns, zip(*values, strict=True))
-    _add(connection, columns, values)
+    _add(connection, table, columns, [*zip(*values, strict=True)])
 
 
 def append_columns(connection: Connection, table: Table, blocks: Sequence[Mapping[str, Sequence[Any]]]) -> None:
@@ -61,9 +78,11 @@ def append_columns(connection: Connection, table: Table, blocks: Sequence[Mappin
         return
     columns = _columns(table, tuple(blocks[0]), connection.dialect)
     assert all(list(block) == columns.listed for block in blocks), f"rows of {table.name} have different columns"
-    values = [row for block in blocks for row in zip(*block.values(), strict=True)]
-    _check(table, columns, blocks[0].values() if len(blocks) == 1 else zip(*values, strict=True))
-    _add(connection, columns, values)
+    if len(blocks) == 1:
+        given = [*blocks[0].values()]
+    else:
+        given = [[*chain.from_iterable(parts)] for parts in zip(*(block.values() for block in blocks), strict=True)]
+    _add(connection, table, columns, given)
 
 
 @lru_cache(maxsize=256)
@@ -82,12 +101,11 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     )
 
 
-def _check(table: Table, columns: _Columns, values: Iterable[Sequence[Any]]) -> None:
+def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     """Refuse numbers that the two databases would keep differently, or not at all.
 
     Of a number with too many bits psycopg sends the lowest ones, and SQLite keeps all; NaN is NULL to SQLite.
     """
-    given = [*values]
     for at, bits in columns.whole:
         numbers, bound = _present(given[at]), 1 << (bits - 1)
         if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
@@ -98,38 +116,52 @@ def _check(table: Table, columns: _Columns, values: Iterable[Sequence[Any]]) -> 
 
 
 def _present(column: Sequence[Any]) -> Sequence[Any]:
+    """The values that a column has, or as many of them as say what all are like."""
+    if type(column) is Same:
+        column = column[:1]
+    elif type(column) is range:
+        return column[:1] and (column[0], column[-1])
     return [number for number in column if number is not None] if None in column else column
 
 
-def _add(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
+def _add(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
+    _check(table, columns, given)
     if connection.dialect.name == "sqlite":
-        _insert(connection, columns, values)
+        _insert(connection, columns, given)
     else:
-        _copy(connection, columns, values)
+        _copy(connection, columns, given)
 
 
-def _insert(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
-    start = 0
-    for size in TOGETHER:
-        while len(values) - start >= size:
-            together = [*chain.from_iterable(values[start : start + size])]
-            run_on_driver(connection, "execute", _insert_together(columns.insert, size), together).close()
-            start += size
-    if start < len(values):
-        run_on_driver(connection, "executemany", columns.insert, values[start:]).close()
+def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
+    start, rows = 0, len(given[0])
+    if rows >= TOGETHER[-1]:
+        same = tuple(type(column) is Same for column in given)
+        once = [column.value for column in given if type(column) is Same]
+        others = [*zip(*(column for column in given if type(column) is not Same), strict=True)]
+        for size in TOGETHER:
+            while rows - start >= size:
+                together = [*once, *chain.from_iterable(others[start : start + size])]
+                run_on_driver(connection, "execute", _insert_together(columns.insert, same, size), together).close()
+                start += size
+    if start < rows:
+        left = [*zip(*(column[start:] for column in given), strict=True)]
+        run_on_driver(connection, "executemany", columns.insert, left).close()
 
 
 @lru_cache(maxsize=64)
-def _insert_together(one: str, size: int) -> str:
-    into, row = one.split(" VALUES ")
-    return f"{into} VALUES {', '.join([row] * size)}"
+def _insert_together(one: str, same: tuple[bool, ...], size: int) -> str:
+    """Parameters by number: first those that all rows share, then the others row by row."""
+    shared, further = count(1), count(1 + sum(same))
+    of_all = [f"?{next(shared)}" if each else None for each in same]
+    rows = (", ".join(number or f"?{next(further)}" for number in of_all) for _ in range(size))
+    return f"{one.split(' VALUES ')[0]} VALUES {', '.join(f'({row})' for row in rows)}"
 
 
-def _copy(connection: Connection, columns: _Columns, values: Sequence[tuple[Any, ...]]) -> None:
+def _copy(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     try:
         with driver_of(connection).cursor() as cursor, cursor.copy(columns.copy) as copy:
             copy.set_types(columns.types)
-            for row in values:
+            for row in zip(*given, strict=True):
                 copy.write_row(row)
     except psycopg.Error as error:
         raise as_sqlalchemy(connection, columns.copy, error) from error
