@@ -14,7 +14,7 @@ from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide
 from service.engine.diverting import Options, diverted, unfit
 from service.engine.flight import is_over
-from service.engine.keeping import answer_of, digest_of, kept, rows_of
+from service.engine.keeping import answer_of, is_same_request, kept, rows_of
 from service.engine.stages import is_under_way
 from service.engine.work import Work
 from service.ids import uuid7
@@ -73,7 +73,7 @@ def _parted(requests: Sequence[Decide], existing: Mapping[str, Any]) -> tuple[Se
 
 def _repeat(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
     row = existing[request.decision_id or ""]
-    if row["request_digest"] != digest_of(request):
+    if not is_same_request(row, request):
         return Conflict("this decision_id was used with another body", kind="decision-id-reused")
     return Answer(answer_of(work.campaign, row, request.explain), replayed=True)
 

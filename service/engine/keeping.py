@@ -74,13 +74,12 @@ def _columns(
     assert thought is not None, "our policy says what it thought"
     arms, numbers = choice.arm.tolist()[:made], numbers_kept(ticket)
     explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
-    contexts = [orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS) for request in requests]
     expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
     return {
         "campaign": Same(campaign.number, made),
         "sequence": range(work.sequence + 1, work.sequence + 1 + made),
         "decision_id": [request.decision_id or uuid7(now) for request in requests],
-        "request_digest": [_digest(text, request) for text, request in zip(contexts, requests, strict=True)],
+        "request_digest": _alike([_digest(request) if _says_more(request) else b"" for request in requests]),
         "config_version": Same(campaign.version, made),
         "policy_version": Same(work.policy_version, made),
         "round": ticket.round.tolist()[:made],
@@ -90,7 +89,7 @@ def _columns(
         "reason": _alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
         "gamma": Same(float(thought.gamma[0, 0]), made),
-        "context": [text.decode() for text in contexts],
+        "context": [orjson.dumps(request.context).decode() for request in requests],
         "exclude": _alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
         "actions": _alike([None if request.actions is None else to_json(request.actions) for request in requests]),
         "shadow": Same(shadow, made),
@@ -199,18 +198,31 @@ def rows_of(columns: Columns) -> Iterator[dict[str, Any]]:
         yield dict(zip(columns, row, strict=True))
 
 
-def digest_of(request: Decide) -> bytes:
-    """The request's identity: context, exclusions and actions in a canonical form in which 1 is 1.0."""
-    return _digest(orjson.dumps(request.context, option=orjson.OPT_SORT_KEYS), request)
+def is_same_request(row: Any, request: Decide) -> bool:
+    """Whether a stored decision was asked for in the same words, in any order and with 1 for 1.0.
+
+    Where the request was a context and nothing else the row keeps all of it, and no digest.
+    """
+    if row["request_digest"]:
+        return bool(row["request_digest"] == _digest(request))
+    return not _says_more(request) and _sorted(orjson.loads(row["context"])) == _sorted(request.context)
 
 
-def _digest(context: bytes, request: Decide) -> bytes:
-    """The same, given the context in its canonical form, which is also the one that is kept."""
-    digest = blake2b(context, digest_size=DIGEST_BYTES)
-    if request.exclude or request.actions is not None or request.baseline:
-        rest = _canonical([sorted(request.exclude), request.actions, *request.baseline])
-        digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+def _says_more(request: Decide) -> bool:
+    """Than its context."""
+    return bool(request.exclude or request.actions is not None or request.baseline)
+
+
+def _digest(request: Decide) -> bytes:
+    """Of context, exclusions and actions in a canonical form."""
+    digest = blake2b(_sorted(request.context), digest_size=DIGEST_BYTES)
+    if _says_more(request):
+        digest.update(_sorted(_canonical([sorted(request.exclude), request.actions, *request.baseline])))
     return digest.digest()
+
+
+def _sorted(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def _canonical(value: Any) -> Any:

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from service.engine import deciding
 from service.engine.commands import Decide
-from service.engine.keeping import rows_of
+from service.engine.keeping import is_same_request, rows_of
 from service.engine.ledger import Ledger
 from service.engine.past import Event, advance, beginning, events
 from service.engine.work import Work
@@ -33,7 +33,6 @@ EXACT = (
     "arm_id",
     "hold",
     "expires_at",
-    "request_digest",
 )
 NEAR = ("probability", "gamma")
 VECTORS = ("prices", "numbers")
@@ -108,9 +107,12 @@ def _derived(work: Work, rows: Sequence[Any]) -> Iterator[Difference]:
         now=rows[0]["decided_at"],
         created_at=work.created_at,
     )
-    deciding.decide(again, [request_of(work, row) for row in rows], {})
+    requests = [request_of(work, row) for row in rows]
+    deciding.decide(again, requests, {})
     made = [row for columns in again.decided for row in rows_of(columns)]
-    for row, other in zip(rows, made, strict=False):
+    for row, other, request in zip(rows, made, requests, strict=False):
+        if not is_same_request(row, request):
+            yield Difference(row["sequence"], row["decision_id"], "request", row["request_digest"].hex(), None)
         yield from _compared(row, other)
     if len(made) < len(rows):
         row = rows[len(made)]
@@ -132,8 +134,7 @@ def request_of(work: Work, row: Any) -> Decide:
 def _compared(row: Any, other: Any) -> Iterator[Difference]:
     for name in EXACT:
         if row[name] != other[name]:
-            shown = [value.hex() if isinstance(value, bytes) else value for value in (row[name], other[name])]
-            yield Difference(row["sequence"], row["decision_id"], name, *shown)
+            yield Difference(row["sequence"], row["decision_id"], name, row[name], other[name])
     for name in (*NEAR, *VECTORS):
         logged, derived = _floats(row[name]), _floats(other[name])
         if not _near(logged, derived):

@@ -109,7 +109,7 @@ decision = _of_campaign(
     "decision",
     Column("sequence", BigInteger, nullable=False),
     Column("decision_id", Text, nullable=False),
-    Column("request_digest", LargeBinary, nullable=False),
+    Column("request_digest", LargeBinary, nullable=False),  # empty where `context` is all that was asked
     Column("config_version", Integer, nullable=False),
     Column("policy_version", BigInteger, nullable=False),
     Column("round", BigInteger, nullable=False),

@@ -35,6 +35,53 @@ def test_the_same_decision_id_again_gets_the_same_answer(database):
     assert len(rows(database, tables.decision)) == 1
 
 
+def test_a_context_is_the_same_in_any_order_and_another_with_another_type(database):
+    given = {"features": [{"name": "a", "type": "number", "min": 0, "max": 2}, {"name": "b", "type": "hash", "buckets": 8}]}
+    first = {"b": "x", "a": 1.0}
+
+    async def play(engine):
+        await engine.submit(Decide("c", "d", first))
+        again = await engine.submit(Decide("c", "d", {"a": 1.0, "b": "x"}))
+        others = [
+            Decide("c", "d", {"a": True, "b": "x"}),
+            Decide("c", "d", {"a": 1.0, "b": "y"}),
+            Decide("c", "d", first, exclude=["a"]),
+        ]
+        return again, [await refused(engine, other) for other in others]
+
+    again, others = with_campaign(database, play, context=given)
+    assert again.replayed
+    assert others == ["decision-id-reused"] * 3
+    assert [row["request_digest"] for row in rows(database, tables.decision)] == [b""]
+
+
+async def refused(engine, command):
+    with pytest.raises(Conflict) as caught:
+        await engine.submit(command)
+    return caught.value.kind
+
+
+def test_requests_of_which_only_a_digest_was_kept_are_known_again(database):
+    excluding = Decide("c", "e", [1.0, 0.5], exclude=["a"])
+
+    async def play(engine):
+        return [(await engine.submit(one)).replayed for one in (Decide("c", "d", [1.0, 0.5]), excluding)]
+
+    with_campaign(database, play)
+    with database.write() as connection:  # as every row had one before
+        digest = hashlib.blake2b(b"[1.0,0.5]", digest_size=8).digest()
+        table = tables.decision
+        connection.execute(table.update().where(table.c.decision_id == "d").values(request_digest=digest))
+
+    others = [Decide("c", "d", [1.0, 0.4]), excluding._replace(decision_id="d"), excluding._replace(exclude=[])]
+
+    async def again():
+        async with running(database) as engine:
+            return await play(engine), [await refused(engine, other) for other in others]
+
+    assert asyncio.run(again()) == ([True, True], ["decision-id-reused"] * 3)
+
+
 def test_the_same_decision_id_twice_in_one_batch_is_one_decision(database):
     async def play(engine):
         return await engine.submit_together([Decide("c", "d", [0.1, 0.2]), Decide("c", "d", [0.1, 0.2])])
