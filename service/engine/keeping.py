@@ -24,7 +24,7 @@ from service.engine.tickets import numbers_kept
 from service.engine.work import MICROS_PER_SECOND, Columns, Work, iso_time, to_json
 from service.ids import uuid7
 from service.money import amount
-from service.store.append import Same
+from service.store.append import alike, same
 
 DIGEST_BYTES = 8
 # The columns of the table hold, and which of a decision's they are.
@@ -76,35 +76,30 @@ def _columns(
     explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
     expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
     return {
-        "campaign": Same(campaign.number, made),
+        "campaign": same(campaign.number, made),
         "sequence": range(work.sequence + 1, work.sequence + 1 + made),
         "decision_id": [request.decision_id or uuid7(now) for request in requests],
-        "request_digest": _alike([_digest(request) if _says_more(request) else b"" for request in requests]),
-        "config_version": Same(campaign.version, made),
-        "policy_version": Same(work.policy_version, made),
+        "request_digest": alike([_digest(request) if _says_more(request) else b"" for request in requests]),
+        "config_version": same(campaign.version, made),
+        "policy_version": same(work.policy_version, made),
         "round": ticket.round.tolist()[:made],
         "place": range(made),
         "arm": arms,
         "arm_id": [arm_ids[arm] for arm in arms],
-        "reason": _alike([*choice.reason[:made]]),
+        "reason": alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
-        "gamma": Same(float(thought.gamma[0, 0]), made),
+        "gamma": same(float(thought.gamma[0, 0]), made),
         "context": [orjson.dumps(request.context).decode() for request in requests],
-        "exclude": _alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
-        "actions": _alike([None if request.actions is None else to_json(request.actions) for request in requests]),
-        "shadow": Same(shadow, made),
+        "exclude": alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
+        "actions": alike([None if request.actions is None else to_json(request.actions) for request in requests]),
+        "shadow": same(shadow, made),
         "numbers": numbers[:made],
-        "prices": Same(thought.prices[0].astype("<f8").tobytes(), made),
+        "prices": same(thought.prices[0].astype("<f8").tobytes(), made),
         "explanation": explanations[:made],
         "hold": [holds[arm] for arm in arms],
-        "decided_at": Same(now, made),
-        "expires_at": _alike([None if arm == NULL_ARM else expires_at for arm in arms]),
+        "decided_at": same(now, made),
+        "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
-
-
-def _alike(column: list[Any]) -> Sequence[Any]:
-    """A column, as one value if it has no other."""
-    return Same(column[0], len(column)) if column.count(column[0]) == len(column) else column
 
 
 def _hold(work: Work, columns: Columns, holds: Sequence[Sequence[int]]) -> None:

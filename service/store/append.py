@@ -36,7 +36,7 @@ class _Columns:
     names: tuple[str, ...]
     listed: list[str]
     types: tuple[str, ...]
-    whole: list[tuple[int, int]]  # where whole numbers stand, and of how many bits they may be
+    whole: list[tuple[int, int]]  # where whole numbers stand, and what each must be less than, with either sign
     real: list[int]  # where other numbers stand
     insert: str
     copy: str
@@ -45,19 +45,30 @@ class _Columns:
 class Same(Sequence[Any]):
     """A column that has one value in all its rows: to SQLite, a parameter that is given once."""
 
-    __slots__ = ("count", "value")
+    __slots__ = ("rows", "value")
 
-    def __init__(self, value: Any, count: int) -> None:
-        self.value, self.count = value, count
+    def __init__(self, value: Any, rows: int) -> None:
+        self.value, self.rows = value, rows
 
     def __len__(self) -> int:
-        return self.count
+        return self.rows
 
     def __iter__(self) -> Iterator[Any]:
-        return repeat(self.value, self.count)
+        return repeat(self.value, self.rows)
 
     def __getitem__(self, at: Any) -> Any:
-        return [*self][at]
+        return [self.value] * len(range(self.rows)[at]) if isinstance(at, slice) else self.value
+
+
+def same(value: Any, rows: int) -> Sequence[Any]:
+    """A column of so many rows with one value; of a few, a list like any other, which is quicker to read."""
+    return Same(value, rows) if rows >= TOGETHER[-1] else [value] * rows
+
+
+def alike(column: list[Any]) -> Sequence[Any]:
+    """A column, as one value if it has no other."""
+    few = len(column) < TOGETHER[-1]
+    return column if few or column.count(column[0]) < len(column) else Same(column[0], len(column))
 
 
 def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -66,9 +77,9 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
         return
     columns = _columns(table, tuple(rows[0]), connection.dialect)
     # Rows that one piece of code has made have their columns in one order.
-    same = all(list(row) == columns.listed for row in rows)
-    values = [tuple(row.values()) if same else tuple(row[name] for name in columns.names) for row in rows]
-    assert same or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
+    ordered = all(list(row) == columns.listed for row in rows)
+    values = [tuple(row.values()) if ordered else tuple(row[name] for name in columns.names) for row in rows]
+    assert ordered or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
     _add(connection, table, columns, [*zip(*values, strict=True)])
 
 
@@ -94,7 +105,7 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
         names=names,
         listed=list(names),
         types=types,
-        whole=[(at, _BITS[kind]) for at, kind in enumerate(types) if kind in _BITS],
+        whole=[(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS],
         real=[at for at, kind in enumerate(types) if kind == "float8"],
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
@@ -106,21 +117,26 @@ def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> N
 
     Of a number with too many bits psycopg sends the lowest ones, and SQLite keeps all; NaN is NULL to SQLite.
     """
-    for at, bits in columns.whole:
-        numbers, bound = _present(given[at]), 1 << (bits - 1)
-        if numbers and not -bound <= min(numbers) <= max(numbers) < bound:
-            raise OverflowError(f"a number for {table.name}.{columns.names[at]} has more than {bits} bits")
+    for at, bound in columns.whole:
+        least, most = _extremes(given[at])
+        if not -bound <= least <= most < bound:
+            raise OverflowError(f"a number for {table.name}.{columns.names[at]} has too many bits")
     for at in columns.real:
         if not all(map(math.isfinite, _present(given[at]))):
             raise ValueError(f"a number for {table.name}.{columns.names[at]} is not finite")
 
 
+def _extremes(column: Sequence[Any]) -> tuple[int, int]:
+    """The least and the greatest number of a column; 0 stands for none."""
+    if len(column) == 1 or type(column) is range:
+        return column[0] or 0, column[-1] or 0
+    numbers = _present(column)
+    return min(numbers, default=0), max(numbers, default=0)
+
+
 def _present(column: Sequence[Any]) -> Sequence[Any]:
-    """The values that a column has, or as many of them as say what all are like."""
     if type(column) is Same:
-        column = column[:1]
-    elif type(column) is range:
-        return column[:1] and (column[0], column[-1])
+        column = [column.value]
     return [number for number in column if number is not None] if None in column else column
 
 
@@ -135,13 +151,14 @@ def _add(connection: Connection, table: Table, columns: _Columns, given: Sequenc
 def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     start, rows = 0, len(given[0])
     if rows >= TOGETHER[-1]:
-        same = tuple(type(column) is Same for column in given)
+        assert all(len(column) == rows for column in given), "columns have different lengths"
+        shared = tuple(type(column) is Same for column in given)
         once = [column.value for column in given if type(column) is Same]
         others = [*zip(*(column for column in given if type(column) is not Same), strict=True)]
         for size in TOGETHER:
             while rows - start >= size:
                 together = [*once, *chain.from_iterable(others[start : start + size])]
-                run_on_driver(connection, "execute", _insert_together(columns.insert, same, size), together).close()
+                run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
     if start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
@@ -149,12 +166,12 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
 
 
 @lru_cache(maxsize=64)
-def _insert_together(one: str, same: tuple[bool, ...], size: int) -> str:
+def _insert_together(one: str, shared: tuple[bool, ...], size: int) -> str:
     """Parameters by number: first those that all rows share, then the others row by row."""
-    shared, further = count(1), count(1 + sum(same))
-    of_all = [f"?{next(shared)}" if each else None for each in same]
+    first, further = count(1), count(1 + sum(shared))
+    of_all = [f"?{next(first)}" if each else None for each in shared]
     rows = (", ".join(number or f"?{next(further)}" for number in of_all) for _ in range(size))
-    return f"{one.split(' VALUES ')[0]} VALUES {', '.join(f'({row})' for row in rows)}"
+    return f"{one.partition(' VALUES ')[0]} VALUES {', '.join(f'({row})' for row in rows)}"
 
 
 def _copy(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:

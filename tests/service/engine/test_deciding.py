@@ -36,7 +36,7 @@ def test_the_same_decision_id_again_gets_the_same_answer(database):
 
 
 def test_a_context_is_the_same_in_any_order_and_another_with_another_type(database):
-    given = {"features": [{"name": "a", "type": "number", "min": 0, "max": 2}, {"name": "b", "type": "hash", "buckets": 8}]}
+    features = [{"name": "a", "type": "number", "min": 0, "max": 2}, {"name": "b", "type": "hash", "buckets": 8}]
     first = {"b": "x", "a": 1.0}
 
     async def play(engine):
@@ -49,7 +49,7 @@ def test_a_context_is_the_same_in_any_order_and_another_with_another_type(databa
         ]
         return again, [await refused(engine, other) for other in others]
 
-    again, others = with_campaign(database, play, context=given)
+    again, others = with_campaign(database, play, context={"features": features})
     assert again.replayed
     assert others == ["decision-id-reused"] * 3
     assert [row["request_digest"] for row in rows(database, tables.decision)] == [b""]

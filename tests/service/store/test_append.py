@@ -6,7 +6,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
-from service.store.append import TOGETHER
+from service.store.append import TOGETHER, Same, alike, same
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
 AWKWARD = [
@@ -95,6 +95,39 @@ def test_columns_are_the_same_rows(database):
         add_campaigns(connection, 1)
         database.append_columns(connection, tables.decision, [in_columns(block) for block in blocks])
         assert stored(connection, tables.decision) == AWKWARD
+
+
+@pytest.mark.parametrize("count", [1, TOGETHER[2] - 1, TOGETHER[2], sum(TOGETHER) + 3])
+def test_columns_of_one_value_are_the_same_rows(database, count):
+    rows = [decision(n, context=f'{{"n": {n}}}', gamma=0.5, exclude=None, round=n % 2) for n in range(1, count + 1)]
+    columns = in_columns(rows)
+    shared = {name: alike(column) for name, column in columns.items()}
+    assert {type(shared["gamma"]), type(shared["exclude"])} == {Same if count >= TOGETHER[2] else list}
+    assert type(shared["context"]) is list
+    assert [*shared["gamma"]] == [*same(0.5, count)] == columns["gamma"]
+    with database.write() as connection:
+        add_campaigns(connection, 1)
+        database.append_columns(connection, tables.decision, [shared])
+        assert stored(connection, tables.decision) == rows
+        connection.execute(tables.decision.delete())
+        others = {name: column if name != "campaign" else [2] * count for name, column in shared.items()}
+        database.append_columns(connection, tables.decision, [shared, others])
+        assert connection.execute(select(func.count()).select_from(tables.decision)).scalar() == 2 * count
+
+
+@pytest.mark.parametrize("rows", [2, TOGETHER[0]])
+def test_a_value_of_all_rows_is_refused_for_what_one_is_refused_for(database, rows):
+    good = in_columns([outcome(n) for n in range(1, rows + 1)])
+    bad = [
+        ("policy_version", same(2**63, rows)),
+        ("sequence", range(2**63, 2**63 + rows)),
+        ("reward", same(math.nan, rows)),
+    ]
+    for name, column in bad:
+        with pytest.raises((OverflowError, ValueError), match=name), database.write() as connection:
+            database.append_columns(connection, tables.outcome, [good | {name: column}])
+    with pytest.raises((AssertionError, ValueError)), database.write() as connection:
+        database.append_columns(connection, tables.outcome, [good | {"policy_version": Same(1, rows + 1)}])
 
 
 def test_columns_are_refused_for_what_rows_are_refused_for(database):
