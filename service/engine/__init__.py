@@ -27,6 +27,10 @@ __all__ = ["FULL", "Engine", "answers_of"]
 EXPIRE_EVERY_SECONDS = 1.0
 # How often stages are looked at that only wait for their last outcomes.
 STAGES_EVERY_SECONDS = 1.0
+# How long the engine waits for the event loop to tell the last answers and to read what has come meanwhile. It shares a
+# core with it, so nothing is lost; without it half of the clients would always be in the next batch and half in the
+# one after, and a batch of half the size takes nearly as long. A loop that is busy with other things is not waited for.
+READING_SECONDS_MAX = 0.01
 FULL = "more is asked than can be answered in time; try again"
 
 Deliver = Callable[[Sequence[Item]], None]
@@ -76,7 +80,8 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._changed = Condition()  # guards the queue, its length and `_stopping`
+        self._changed = Condition()  # guards the queue, its length, `_stopping` and `_reading`
+        self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._pace = Pace(deadline_seconds, queue_max)
         self._under_way_max = queue_max
         self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # who is to be told, and since when
@@ -150,8 +155,13 @@ class Engine:
                 raise Unavailable(FULL, kind="queue-full")
             self._waiting += len(commands)
             self._queue.append(waiter)
-            self._changed.notify()
+            if not self._is_worth_waiting():
+                self._changed.notify()
         return waiter
+
+    def _is_worth_waiting(self) -> bool:
+        """Whether the next batch will be larger for the event loop's turn."""
+        return self._reading and self._waiting < self._pace.batch_max and not self._stopping
 
     def _work(self) -> None:
         """What the engine's thread does, until the engine stops."""
@@ -186,6 +196,8 @@ class Engine:
             while True:
                 while not self._queue and not self._stopping:
                     self._changed.wait()
+                if self._is_worth_waiting():
+                    self._changed.wait_for(lambda: not self._is_worth_waiting(), READING_SECONDS_MAX)
                 if not self._queue:
                     return []
                 now = time.monotonic()
@@ -218,6 +230,7 @@ class Engine:
 
     def _answer_soon(self, waiters: Sequence[Waiter], since: float) -> None:
         self._answered.append((waiters, since))
+        self._reading = True
         self._loop.call_soon_threadsafe(self.answer)
 
     def answer(self) -> None:
@@ -226,12 +239,21 @@ class Engine:
         Whoever keeps the loop busy with reading calls it now and then: libuv reads whatever there is, up to 50,000
         times, before it comes to anything else.
         """
+        if not self._answered:
+            return
         while self._answered:
             waiters, since = self._answered.popleft()
             self._lag_seconds = time.monotonic() - since
             for waiter in waiters:
                 if not waiter.gone:  # who is gone does not change that what was committed stays committed
                     waiter.deliver(waiter.items)
+        self._loop.call_soon(self._have_read)  # which comes after everything that can be read now
+
+    def _have_read(self) -> None:
+        with self._changed:
+            self._reading = bool(self._answered)
+            if self._queue:
+                self._changed.notify()
 
     async def _tick(self) -> None:
         """Let holds expire: once a second, and again at once while there are more than one transaction takes."""

@@ -79,7 +79,8 @@ def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     # Rows that one piece of code has made have their columns in one order.
     ordered = all(list(row) == columns.listed for row in rows)
     values = [tuple(row.values()) if ordered else tuple(row[name] for name in columns.names) for row in rows]
-    assert ordered or all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
+    width = len(columns.names)
+    assert ordered or all(len(row) == width for row in rows), f"rows of {table.name} have different columns"
     _add(connection, table, columns, [*zip(*values, strict=True)])
 
 
