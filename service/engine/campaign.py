@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -227,7 +228,13 @@ def _digest(seed: int, round_number: int) -> bytes:
 
 
 def encoder_of(declared: Mapping[str, Any]) -> ContextEncoder:
-    """The encoder of a `context` or `arm_features` declaration."""
+    """The encoder of a `context` or `arm_features` declaration; the same one for campaigns that declare the same."""
+    return _encoder_of(json.dumps(declared, sort_keys=True))
+
+
+@lru_cache(maxsize=1024)
+def _encoder_of(text: str) -> ContextEncoder:
+    declared = json.loads(text)
     if declared.get("dimension") is not None:
         return ContextEncoder.vector(declared["dimension"])
     return ContextEncoder(tuple(_feature_of(feature) for feature in declared["features"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,34 @@ from service.engine.work import Work
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
 
+Vectors = NDArray[np.float64]
 
-def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> list[Answer | Problem]:
+
+def encoded_together(asked: Sequence[tuple[Campaign, Sequence[Decide]]]) -> list[Vectors | None]:
+    """The contexts of several campaigns' requests as vectors, all of one declaration in one go: alone, each would take
+    several times as long. None for those that are better, or have to be, looked at by themselves."""
+    alike: dict[int, list[int]] = {}
+    for at, (campaign, _) in enumerate(asked):
+        alike.setdefault(id(campaign.encoder), []).append(at)
+    result: list[Vectors | None] = [None] * len(asked)
+    for places in alike.values():
+        if len(places) > 1:
+            contexts = [request.context for at in places for request in asked[at][1]]
+            vectors = asked[places[0]][0].encode_all(contexts)
+            if vectors is not None:
+                ends = [*accumulate(len(asked[at][1]) for at in places)]
+                for at, start, end in zip(places, [0, *ends], ends, strict=False):
+                    result[at] = vectors[start:end]
+    return result
+
+
+def decide(
+    work: Work, requests: Sequence[Decide], existing: dict[str, Any], vectors: Vectors | None = None
+) -> list[Answer | Problem]:
     """Answer every request: repeats from what is stored, the others by one batch decision each kind.
 
     `existing` maps decision ids to their stored rows. Where something repeats it grows by what is decided here, so that
-    a repeat inside one batch finds its first.
+    a repeat inside one batch finds its first. `vectors` are the contexts of all requests, if they are encoded.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
     fresh, repeats = _parted(requests, existing)
@@ -39,7 +62,7 @@ def decide(work: Work, requests: Sequence[Decide], existing: dict[str, Any]) -> 
             for index in plain:
                 _decide_plain(work, requests, [index], answers)
         else:
-            _decide_plain(work, requests, plain, answers)
+            _decide_plain(work, requests, plain, answers, vectors)
         for index in fresh:
             if requests[index].actions is not None:
                 answers[index] = _decide_with_actions(work, requests[index])
@@ -83,6 +106,7 @@ def _decide_plain(
     requests: Sequence[Decide],
     wanted: Sequence[int],
     answers: list[Answer | Problem | None],
+    vectors: Vectors | None = None,
 ) -> None:
     """All requests for the campaign's own arms in one call."""
     campaign = work.campaign
@@ -90,7 +114,11 @@ def _decide_plain(
         for index in wanted:
             answers[index] = unfit(campaign, requests[index])
         wanted = [index for index in wanted if answers[index] is None]
-    rows, vectors = _encoded(campaign, requests, wanted, answers)
+    rows = wanted
+    if vectors is None:
+        rows, vectors = _encoded(campaign, requests, wanted, answers)
+    elif len(rows) < len(requests):
+        vectors = vectors[list(rows)]
     if not rows:
         return
     if not campaign.arms:
@@ -114,7 +142,7 @@ def _decide_plain(
 
 def _encoded(
     campaign: Campaign, requests: Sequence[Decide], wanted: Sequence[int], answers: list[Answer | Problem | None]
-) -> tuple[Sequence[int], NDArray[np.float64]]:
+) -> tuple[Sequence[int], Vectors]:
     """Those whose contexts can be taken, and these as vectors; the others are answered."""
     vectors = campaign.encode_all([requests[index].context for index in wanted])
     if vectors is not None:

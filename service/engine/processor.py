@@ -166,8 +166,7 @@ class Processor:
                 item.answer = self._without_campaign(connection, item, now)
             works = self._locked(connection, mine, now, attempt, fresh=not alone)
             known = rows.decisions(connection, {work.campaign.number: _ids(mine[name]) for name, work in works.items()})
-            for name, work in works.items():
-                self._serve(connection, work, mine[name], known[work.campaign.number])
+            self._serve(connection, works, mine, known)
             if any(isinstance(item.command, Expire) for item in alone):
                 expired = self._expire(connection, works, now, attempt)
                 for item in items:
@@ -279,15 +278,28 @@ class Processor:
             self._numbers.update({row.id: row.number for row in found})
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
-    def _serve(self, connection: Connection, work: Work, items: Sequence[Item], known: dict[str, Any]) -> None:
+    def _serve(
+        self,
+        connection: Connection,
+        works: Mapping[str, Work],
+        mine: Mapping[str | None, Sequence[Item]],
+        known: Mapping[int, dict[str, Any]],
+    ) -> None:
         """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name."""
-        decides = [(item, item.command) for item in items if isinstance(item.command, Decide)]
-        if len(decides) < len(items):
-            self._settle(connection, work, items, known)
-        flight.renew(connection, work)
-        answers = deciding.decide(work, [command for _, command in decides], known) if decides else []
-        for (item, _), answer in zip(decides, answers, strict=True):
-            item.answer = answer
+        asked: list[tuple[Work, list[Item], list[Decide]]] = []
+        for name, work in works.items():
+            items = mine[name]
+            decides = [item for item in items if isinstance(item.command, Decide)]
+            if len(decides) < len(items):
+                self._settle(connection, work, items, known[work.campaign.number])
+            flight.renew(connection, work)
+            if decides:
+                asked.append((work, decides, [item.command for item in decides if isinstance(item.command, Decide)]))
+        encoded = deciding.encoded_together([(work.campaign, requests) for work, _, requests in asked])
+        for (work, decides, requests), vectors in zip(asked, encoded, strict=True):
+            answers = deciding.decide(work, requests, known[work.campaign.number], vectors)
+            for item, answer in zip(decides, answers, strict=True):
+                item.answer = answer
 
     def _settle(self, connection: Connection, work: Work, items: Sequence[Item], known: Mapping[str, Any]) -> None:
         feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]

@@ -11,6 +11,7 @@ import pytest
 from cbwk_core import NULL_ARM
 from service.engine.campaign import Campaign, uniform_of
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
+from service.engine.deciding import encoded_together
 from service.engine.explaining import unpacked
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store import tables
@@ -318,3 +319,48 @@ def test_of_a_batch_that_passes_the_end_each_decision_made_keeps_its_own_explana
         assert table.shape == (2, 4)
         assert table[:, -1].sum() == pytest.approx(1.0)
         assert table[row["arm"], -1] == pytest.approx(row["probability"])
+
+
+def test_contexts_of_several_campaigns_are_encoded_as_each_by_itself():
+    features = [{"name": "a", "type": "number", "min": 0, "max": 2}, {"name": "b", "type": "hash", "buckets": 8}]
+    alike = [Campaign(n, f"c{n}", 1, config(f"c{n}", context={"features": features})) for n in range(5)]
+    other = Campaign(9, "other", 1, config("other"))
+    requests = [
+        [Decide(one.id, None, {"a": n / 4, "b": f"{n}{k}"}) for k in range(n)] for n, one in enumerate(alike, 1)
+    ]
+    asked = [*zip(alike, requests, strict=True), (other, [Decide("other", None, [0.5, 0.25])])]
+    *together, alone = encoded_together(asked)
+    assert alone is None
+    for campaign, mine, vectors in zip(alike, requests, together, strict=True):
+        assert vectors.tolist() == [campaign.encode(request.context).tolist() for request in mine]
+    requests[2][1].context["a"] = "much"
+    assert encoded_together(asked) == [None] * 6
+
+
+def test_campaigns_that_are_decided_together_are_decided_as_each_alone(database):
+    features = [{"name": "a", "type": "number", "min": 0, "max": 2}, {"name": "b", "type": "hash", "buckets": 8}]
+    names = [f"c{n}" for n in range(12)]
+    requests = [Decide(name, f"{name}-{k}", {"a": 0.1 * k, "b": name}) for k in range(3) for name in names]
+    requests[4] = requests[4]._replace(context={"a": 1.0})  # a feature is missing
+
+    def answers(together):
+        async def play():
+            async with running(database) as engine:
+                made = [CreateCampaign(config(f"{together}{name}", context={"features": features})) for name in names]
+                await engine.submit_together(made)
+                mine = [one._replace(campaign_id=f"{together}{one.campaign_id}") for one in requests]
+                if together:
+                    return await engine.submit_together(mine)
+                parts = [[one for one in mine if one.campaign_id == name] for name in names]
+                found = [answer for part in parts for answer in await engine.submit_together(part)]
+                order = [mine.index(one) for part in parts for one in part]
+                return [found[order.index(at)] for at in range(len(mine))]
+
+        return asyncio.run(play())
+
+    for one, other in zip(answers("t"), answers(""), strict=True):
+        if isinstance(one, Problem):
+            assert one.kind == other.kind == "invalid-context"
+        else:
+            same = ("arm", "reason", "probability", "hold", "round")
+            assert [one.body[name] for name in same] == [other.body[name] for name in same]
