@@ -83,7 +83,7 @@ class Engine:
         self._changed = Condition()  # guards the queue, its length, `_stopping` and `_reading`
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._pace = Pace(deadline_seconds, queue_max)
-        self._under_way_max = queue_max
+        self._batch_max, self._under_way_max = self._pace.batch_max, queue_max
         self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # who is to be told, and since when
         self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
         self._stopping = False
@@ -161,7 +161,7 @@ class Engine:
 
     def _is_worth_waiting(self) -> bool:
         """Whether the next batch will be larger for the event loop's turn."""
-        return self._reading and self._waiting < self._pace.batch_max and not self._stopping
+        return self._reading and self._waiting < self._batch_max and not self._stopping
 
     def _work(self) -> None:
         """What the engine's thread does, until the engine stops."""
@@ -177,8 +177,7 @@ class Engine:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
             ended = time.monotonic()
-            self._pace = self._pace.after(len(items), ended - started, self._lag_seconds)
-            self._under_way_max = self._pace.under_way_max
+            self._keep_pace(len(items), ended - started)
             self._answer_soon(batch, ended)
             self._processor.save_due()  # nobody waits for it
             if self._processor.failed and not self._stopping:
@@ -186,6 +185,10 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._on_failure)
         self._processor.save_all()
         self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _keep_pace(self, commands: int, seconds: float) -> None:
+        self._pace = self._pace.after(commands, seconds, self._lag_seconds)
+        self._batch_max, self._under_way_max = self._pace.batch_max, self._pace.under_way_max
 
     def _taken(self) -> list[Waiter]:
         """What goes into the next transaction, as soon as there is something; nothing when the engine has stopped.
@@ -205,8 +208,7 @@ class Engine:
                 if late:
                     self._answer_soon(late, now)
                     # No batch may follow that would tell how the event loop does by now.
-                    self._pace = self._pace.after(0, 0.0, self._lag_seconds)
-                    self._under_way_max = self._pace.under_way_max
+                    self._keep_pace(0, 0.0)
                 if batch:
                     return batch
 
@@ -214,7 +216,7 @@ class Engine:
         batch: list[Waiter] = []
         late: list[Waiter] = []
         commands = 0
-        while self._queue and commands < self._pace.batch_max:
+        while self._queue and commands < self._batch_max:
             waiter = self._queue.popleft()
             self._waiting -= len(waiter.items)
             if waiter.gone:

@@ -25,7 +25,7 @@ POSTGRESQL_TYPES = {
 }
 # So many rows in one statement take SQLite three quarters of the time that one after the other does, and half of it
 # where half of the columns are the same in all; 64 columns would still fit into the 32,766 parameters it takes.
-TOGETHER = (256, 64, 16)
+TOGETHER = (256, 64, 16, 4)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
