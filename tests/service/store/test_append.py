@@ -97,12 +97,12 @@ def test_columns_are_the_same_rows(database):
         assert stored(connection, tables.decision) == AWKWARD
 
 
-@pytest.mark.parametrize("count", [1, TOGETHER[2] - 1, TOGETHER[2], sum(TOGETHER) + 3])
+@pytest.mark.parametrize("count", [1, TOGETHER[-1] - 1, TOGETHER[-1], sum(TOGETHER) + 3])
 def test_columns_of_one_value_are_the_same_rows(database, count):
     rows = [decision(n, context=f'{{"n": {n}}}', gamma=0.5, exclude=None, round=n % 2) for n in range(1, count + 1)]
     columns = in_columns(rows)
     shared = {name: alike(column) for name, column in columns.items()}
-    assert {type(shared["gamma"]), type(shared["exclude"])} == {Same if count >= TOGETHER[2] else list}
+    assert {type(shared["gamma"]), type(shared["exclude"])} == {Same if count >= TOGETHER[-1] else list}
     assert type(shared["context"]) is list
     assert [*shared["gamma"]] == [*same(0.5, count)] == columns["gamma"]
     with database.write() as connection:
