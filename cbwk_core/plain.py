@@ -75,6 +75,7 @@ class Plain:
             (rho, unit, budget, *(start + j for start in (self.position, self.energy, self.spent, self.predicted)))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
+        self.declared = np.array([self.horizon, *self.budgets, *self.unit, *self.rho])  # for across.py
         # One read-only array per arm that `decide` may answer, null last, so that index -1 is null here too.
         self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.ones = np.ones((max(self.arms, 1) if self.shared else 1, self.dimension + 1))
@@ -137,7 +138,7 @@ class Plain:
         predictions = images[..., m:].copy()
         direction, gamma, noise = self._quote(state, books)
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
-        weights, best = _weights_of_several(charged.dot(direction), leverage, gamma, noise)
+        weights, best = weights_of_several(charged.dot(direction), leverage, gamma, WIDTHS * sqrt(noise))
         arm = sample(weights, best, uniforms)
         arm[arm == leverage.shape[1]] = NULL_ARM
         probability = weights[np.arange(rows), arm]
@@ -441,12 +442,17 @@ class Plain:
         books[self.position + j] = min(max(moved, 0.0), PRICE_CEILING)
 
 
-def _weights_of_several(values: Array, leverage: Array, gamma: float, noise: float) -> tuple[Array, Integers]:
-    """`_weights` for n requests: values and leverage (n, candidates); weights (n, candidates + 1) and the best (n,)."""
+def weights_of_several(
+    values: Array, leverage: Array, gamma: Array | float, deviations: Array | float
+) -> tuple[Array, Integers]:
+    """`_weights` for n requests: values and leverage (n, candidates); weights (n, candidates + 1) and the best (n,).
+
+    `deviations` is WIDTHS standard deviations of an outcome; like γ it may be (n, 1).
+    """
     rows, candidates = values.shape
     index, best = np.arange(rows), values.argmax(axis=1)
     width = np.sqrt(leverage)
-    width *= WIDTHS * sqrt(noise)
+    width *= deviations
     width += PRIOR_WIDTH * leverage
     top, reach = values[index, best], width[index, best]
     null = top < 0.0
