@@ -6,7 +6,7 @@ than everything else that is done for them; as columns each is a list that is ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import compress, repeat
@@ -48,85 +48,103 @@ def kept(
         names, texts = campaign.named_arms
     else:
         names, texts = [*arm_ids, None], [*map(to_json, holds), None]
-    columns = _columns(work, requests[:made], choice, ticket, names, texts, shadow)
+    arms, asked = choice.arm.tolist()[:made], requests[:made]
+    columns = columns_of(asked, choice, ticket, _of_campaign(work, asked, choice, arms, names, texts))
+    if shadow is not None:
+        columns["shadow"] = same(shadow, made)
     work.decided.append(columns)
     work.sequence += made
-    _hold(work, columns, holds)
+    played = [holds[arm] for arm in arms if arm != NULL_ARM]
+    if played:
+        work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
+        work.held.append(holds_of(columns))
     work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
     if shadow is not None or any(request.explain for request in requests):
         return [
             answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)
         ]
-    return _bodies(campaign, columns)
+    return bodies_of(repeat(campaign.id), repeat(campaign.resources), columns)
 
 
-def _columns(
+def _of_campaign(
     work: Work,
     requests: Sequence[Decide],
     choice: Choice,
-    ticket: Ticket,
+    arms: Sequence[int],
     arm_ids: Sequence[str | None],
     holds: Sequence[str | None],
-    shadow: str | None,
 ) -> Columns:
-    """What the table `decision` keeps. Index -1 of ids and holds is the null arm's: none."""
+    """What the table `decision` keeps of decisions of one campaign that is the campaign's own, or the same in all.
+
+    Index -1 of ids and holds is the null arm's: none.
+    """
     campaign, thought, now, made = work.campaign, choice.thought, work.now, len(requests)
     assert thought is not None, "our policy says what it thought"
-    arms, numbers = choice.arm.tolist()[:made], numbers_kept(ticket)
-    explanations = packed(thought, choice.probabilities, [request.explain for request in requests])
-    expires_at = now + campaign.config["feedback"]["ttl_seconds"] * MICROS_PER_SECOND
+    expires_at = now + ttl_micros(campaign)
     return {
         "campaign": same(campaign.number, made),
         "sequence": range(work.sequence + 1, work.sequence + 1 + made),
         "decision_id": [request.decision_id or uuid7(now) for request in requests],
-        "request_digest": alike([_digest(request) if _says_more(request) else b"" for request in requests]),
         "config_version": same(campaign.version, made),
         "policy_version": same(work.policy_version, made),
-        "round": ticket.round.tolist()[:made],
         "place": range(made),
         "arm": arms,
         "arm_id": [arm_ids[arm] for arm in arms],
-        "reason": alike([*choice.reason[:made]]),
-        "probability": choice.probability.tolist()[:made],
         "gamma": same(float(thought.gamma[0, 0]), made),
-        "context": [orjson.dumps(request.context).decode() for request in requests],
-        "exclude": alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
-        "actions": alike([None if request.actions is None else to_json(request.actions) for request in requests]),
-        "shadow": same(shadow, made),
-        "numbers": numbers[:made],
         "prices": same(thought.prices[0].astype("<f8").tobytes(), made),
-        "explanation": explanations[:made],
         "hold": [holds[arm] for arm in arms],
         "decided_at": same(now, made),
         "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
 
 
-def _hold(work: Work, columns: Columns, holds: Sequence[Sequence[int]]) -> None:
-    """Take what the decisions may cost; each has a row that goes when it is settled. Null holds nothing."""
-    played = [holds[arm] for arm in columns["arm"] if arm != NULL_ARM]
-    if not played:
-        return
-    work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
+def ttl_micros(campaign: Campaign) -> int:
+    """How long a hold stands."""
+    return int(campaign.config["feedback"]["ttl_seconds"]) * MICROS_PER_SECOND
+
+
+def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, theirs: Columns) -> Columns:
+    """What the table `decision` keeps: what is `theirs`, the campaign's or the campaigns', and the rest."""
+    made = len(requests)
+    assert choice.thought is not None, "our policy says what it thought"
+    explanations = packed(choice.thought, choice.probabilities, [request.explain for request in requests])
+    return {
+        **theirs,
+        "request_digest": alike([_digest(request) if _says_more(request) else b"" for request in requests]),
+        "round": ticket.round.tolist()[:made],
+        "reason": alike([*choice.reason[:made]]),
+        "probability": choice.probability.tolist()[:made],
+        "context": [orjson.dumps(request.context).decode() for request in requests],
+        "exclude": alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
+        "actions": alike([None if request.actions is None else to_json(request.actions) for request in requests]),
+        "shadow": same(None, made),
+        "numbers": numbers_kept(ticket)[:made],
+        "explanation": explanations[:made],
+    }
+
+
+def holds_of(columns: Columns) -> Columns:
+    """What the table `hold` keeps of decisions: each has a row that goes when it is settled; null has none."""
     held = {name: columns[column] for name, column in _OF_HOLD}
-    if len(played) < len(columns["arm"]):
-        held = {name: [*compress(column, columns["hold"])] for name, column in held.items()}
-    work.held.append(held)
+    if NULL_ARM not in columns["arm"]:
+        return held
+    return {name: [*compress(column, columns["hold"])] for name, column in held.items()}
 
 
-def _bodies(campaign: Campaign, columns: Columns) -> list[dict[str, Any]]:
-    """The answers to decisions that nobody asked to explain."""
-    amounts = {hold: _amounts(campaign.resources, hold) for hold in set(columns["hold"])}
+def bodies_of(
+    campaign_ids: Iterable[str], resources: Iterable[tuple[str, ...]], columns: Columns
+) -> list[dict[str, Any]]:
+    """The answers to decisions that nobody asked to explain, given each one's campaign and its resources."""
     times = {time: _time(time) for time in set(columns["expires_at"])}
     return [
         *map(
             _body,
-            repeat(campaign.id),
+            campaign_ids,
             columns["decision_id"],
             columns["arm_id"],
             columns["reason"],
             columns["probability"],
-            map(amounts.__getitem__, columns["hold"]),
+            map(_amounts, resources, columns["hold"]),
             map(times.__getitem__, columns["expires_at"]),
             columns["round"],
             columns["policy_version"],

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete, select
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
 from service.engine import administration, deciding, flight, models, rows, settling, stages
+from service.engine.across import Kept, One, decide_across, is_simple
 from service.engine.commands import (
     Adjust,
     Answer,
@@ -166,13 +167,13 @@ class Processor:
                 item.answer = self._without_campaign(connection, item, now)
             works = self._locked(connection, mine, now, attempt, fresh=not alone)
             known = rows.decisions(connection, {work.campaign.number: _ids(mine[name]) for name, work in works.items()})
-            self._serve(connection, works, mine, known)
+            together = self._serve(connection, works, mine, known)
             if any(isinstance(item.command, Expire) for item in alone):
                 expired = self._expire(connection, works, now, attempt)
                 for item in items:
                     item.answer = Answer({"expired": expired})
             if works:
-                self._write(connection, works.values())
+                self._write(connection, works.values(), together)
                 self._reached("before-commit")
             epoch = self._database.epoch()
         if works:
@@ -284,8 +285,11 @@ class Processor:
         works: Mapping[str, Work],
         mine: Mapping[str | None, Sequence[Item]],
         known: Mapping[int, dict[str, Any]],
-    ) -> None:
-        """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name."""
+    ) -> list[Kept]:
+        """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name.
+
+        What several campaigns keep together is not in their works.
+        """
         asked: list[tuple[Work, list[Item], list[Decide]]] = []
         for name, work in works.items():
             items = mine[name]
@@ -296,10 +300,18 @@ class Processor:
             if decides:
                 asked.append((work, decides, [item.command for item in decides if isinstance(item.command, Decide)]))
         encoded = deciding.encoded_together([(work.campaign, requests) for work, _, requests in asked])
+        simple = [
+            One(work, requests[0], vectors[0])
+            for (work, _, requests), vectors in zip(asked, encoded, strict=True)
+            if vectors is not None and is_simple(work, requests, known[work.campaign.number])
+        ]
+        found, together = decide_across(simple)
         for (work, decides, requests), vectors in zip(asked, encoded, strict=True):
-            answers = deciding.decide(work, requests, known[work.campaign.number], vectors)
+            number = work.campaign.number
+            answers = [found[number]] if number in found else deciding.decide(work, requests, known[number], vectors)
             for item, answer in zip(decides, answers, strict=True):
                 item.answer = answer
+        return together
 
     def _settle(self, connection: Connection, work: Work, items: Sequence[Item], known: Mapping[str, Any]) -> None:
         feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
@@ -335,9 +347,9 @@ class Processor:
             settling.tell(work)
         return expired
 
-    def _write(self, connection: Connection, works: Collection[Work]) -> None:
+    def _write(self, connection: Connection, works: Collection[Work], together: Sequence[Kept]) -> None:
         self._reached("before-insert")
-        rows.append(self._database, connection, works)
+        rows.append(self._database, connection, works, together)
         self._reached("after-insert")
         rows.move(connection, works)
 

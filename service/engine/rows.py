@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, select, update
 
+from service.engine.across import Kept
 from service.engine.ledger import Account
 from service.engine.settling import Standing
 from service.engine.work import Work
@@ -133,10 +134,12 @@ def open_holds(connection: Connection, number: int, among: Sequence[int]) -> lis
     return [row["decision"] for row in _OPEN_HOLDS.fetch(connection, [(number, each) for each in among])]
 
 
-def append(database: Database, connection: Connection, works: Collection[Work]) -> None:
-    """New rows, each table in one statement however many campaigns there are."""
-    database.append_columns(connection, _decision, [made for work in works for made in work.decided])
-    database.append_columns(connection, _hold, [held for work in works for held in work.held])
+def append(database: Database, connection: Connection, works: Collection[Work], together: Sequence[Kept] = ()) -> None:
+    """New rows, each table in one statement however many campaigns there are; `together` are those of several."""
+    decided = [made for work in works for made in work.decided] + [one.decided for one in together]
+    held = [made for work in works for made in work.held] + [one.held for one in together if one.held is not None]
+    database.append_columns(connection, _decision, decided)
+    database.append_columns(connection, _hold, held)
     for name in ("outcome", "grant", "change"):
         rows = [row for work in works for row in work.rows.get(name, ())]
         if rows:

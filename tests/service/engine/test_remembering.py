@@ -79,7 +79,7 @@ def test_what_another_part_of_the_process_has_written_counts(database):
 
 
 def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeypatch):
-    def broken(self, connection, works):
+    def broken(*arguments):
         raise RuntimeError("not written")
 
     async def run():

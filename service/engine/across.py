@@ -1,0 +1,122 @@
+"""A request of each of several campaigns, decided and kept together: each alone would take several times as long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import NULL_ARM, Choice
+from cbwk_core.across import Across, Shape, shape_of
+from service.engine.campaign import Campaign, uniform_of
+from service.engine.commands import Answer, Decide
+from service.engine.flight import is_over
+from service.engine.keeping import bodies_of, columns_of, holds_of, ttl_micros
+from service.engine.work import Columns, Work
+from service.ids import uuid7
+from service.store.append import same
+
+# So many are worth it.
+CAMPAIGNS_MIN = 3
+
+
+class One(NamedTuple):
+    """A campaign that is asked for one decision, and its context as a vector."""
+
+    work: Work
+    request: Decide
+    vector: NDArray[np.float64]
+
+
+class Kept(NamedTuple):
+    """New rows of several campaigns."""
+
+    decided: Columns
+    held: Columns | None  # None where every arm is null
+
+
+def is_simple(work: Work, requests: Sequence[Decide], existing: Mapping[str, Any]) -> bool:
+    """Whether a campaign is asked once, and for nothing but an arm for a context that was not asked for before."""
+    if len(requests) != 1 or existing or work.status != "active" or work.campaign.diverts or is_over(work):
+        return False
+    request = requests[0]
+    return not (request.exclude or request.actions is not None or request.baseline or request.explain)
+
+
+def decide_across(asked: Sequence[One]) -> tuple[dict[int, Answer], list[Kept]]:
+    """Answers to those that can be decided together, by the number of their campaign, and what is to be written."""
+    groups: dict[Shape, list[One]] = {}
+    for one in asked:
+        shape = shape_of(one.work.campaign.policy)
+        if shape is not None:
+            groups.setdefault(shape, []).append(one)
+    answers: dict[int, Answer] = {}
+    written = []
+    for group in groups.values():
+        across, fit = _fit(group)
+        if across is None:
+            continue
+        campaigns = [one.work.campaign for one in fit]
+        rounds = [int(one.work.state.books[0, 0]) for one in fit]
+        drawn = [uniform_of(one.config["seed"], number) for one, number in zip(campaigns, rounds, strict=True)]
+        choice = across.decide(np.stack([one.vector for one in fit]), np.array(drawn))
+        if choice is None:
+            continue
+        columns = _columns(fit, choice)
+        for one, state, arm in zip(fit, across.commit(choice.ticket), columns["arm"], strict=True):
+            one.work.state = state
+            one.work.sequence += 1
+            if arm != NULL_ARM:
+                one.work.ledger.hold(one.work.campaign.holds[arm])
+        held = holds_of(columns)
+        written.append(Kept(columns, held if held["decision"] else None))
+        bodies = bodies_of([one.id for one in campaigns], [one.resources for one in campaigns], columns)
+        answers |= {one.number: Answer(body) for one, body in zip(campaigns, bodies, strict=True)}
+    return answers, written
+
+
+def _fit(group: Sequence[One]) -> tuple[Across | None, Sequence[One]]:
+    """Those of a shape that need nothing but the ordinary."""
+    while len(group) >= CAMPAIGNS_MIN:
+        across = Across([one.work.campaign.policy for one in group], [one.work.state for one in group])
+        fit = across.fit(np.array([one.work.ledger.free() for one in group], dtype=np.int64))
+        if fit.all():
+            return across, group
+        group = [one for one, is_fit in zip(group, fit.tolist(), strict=True) if is_fit]
+    return None, ()
+
+
+def _columns(asked: Sequence[One], choice: Choice) -> Columns:
+    """What the table `decision` keeps, a row of each campaign."""
+    thought, arms, made = choice.thought, choice.arm.tolist(), len(asked)
+    assert thought is not None, "our policy says what it thought"
+    works = [one.work for one in asked]
+    names = [_named(work.campaign, arm) for work, arm in zip(works, arms, strict=True)]
+    prices, width = thought.prices.astype("<f8").tobytes(), 8 * thought.prices.shape[1]
+    theirs: Columns = {
+        "campaign": [work.campaign.number for work in works],
+        "sequence": [work.sequence + 1 for work in works],
+        "decision_id": [one.request.decision_id or uuid7(one.work.now) for one in asked],
+        "config_version": [work.campaign.version for work in works],
+        "policy_version": [work.policy_version for work in works],
+        "place": same(0, made),
+        "arm": arms,
+        "arm_id": [name for name, _ in names],
+        "gamma": thought.gamma[:, 0].tolist(),
+        "prices": [prices[at : at + width] for at in range(0, made * width, width)],
+        "hold": [hold for _, hold in names],
+        "decided_at": [work.now for work in works],
+        "expires_at": [
+            None if arm == NULL_ARM else work.now + ttl_micros(work.campaign)
+            for work, arm in zip(works, arms, strict=True)
+        ],
+    }
+    return columns_of([one.request for one in asked], choice, choice.ticket, theirs)
+
+
+def _named(campaign: Campaign, arm: int) -> tuple[str | None, str | None]:
+    """The arm's id, and its hold as the log keeps it."""
+    ids, holds = campaign.named_arms
+    return ids[arm], holds[arm]
