@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
@@ -36,15 +36,24 @@ def several(commands: Sequence[Command | Problem], name: str, *, of_all: str | N
 
     A batch in which everything was a repeat is itself one. The kind of problem `of_all` is one of the whole batch.
     """
+    taken = [command for command in commands if not isinstance(command, Problem)]
 
     def answered(answers: Sequence[Answer | Problem]) -> Response:
-        given = iter(answers)
-        results = [command if isinstance(command, Problem) else next(given) for command in commands]
+        results = answers
+        if len(taken) < len(commands):
+            given = iter(answers)
+            results = [command if isinstance(command, Problem) else next(given) for command in commands]
+        bodies: list[dict[str, Any]] = []
+        replayed = bool(results)
         for result in results:
-            if isinstance(result, Problem) and result.kind == of_all:
-                raise result
-        bodies = [result.body if isinstance(result, Answer) else {"error": result.document()} for result in results]
-        replayed = bool(results) and all(isinstance(result, Answer) and result.replayed for result in results)
+            if isinstance(result, Problem):
+                if result.kind == of_all:
+                    raise result
+                bodies.append({"error": result.document()})
+                replayed = False
+            else:
+                bodies.append(result.body)
+                replayed = replayed and result.replayed
         return json_answer({name: bodies}, headers=REPLAYED if replayed else None)
 
-    return Asked([command for command in commands if not isinstance(command, Problem)], answered)
+    return Asked(taken, answered)

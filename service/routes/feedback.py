@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,23 +14,32 @@ from service.problems import Problem
 from service.routes.access import see
 from service.routes.batches import Asked, one, several
 from service.schemas.deciding import FeedbackBatch, FeedbackRequest, SoundFeedbackBatch
+from service.schemas.usual import UsualFeedback, usual_feedback, usual_feedback_batch
 
 
 def feedback(principal: Principal, body: bytes) -> Asked:
     """What became of a decision."""
-    report = parsed(body, FeedbackRequest)
+    report = usual_feedback(body) or parsed(body, FeedbackRequest)
     see(principal, report.campaign_id)
     return one(_command(report))
 
 
 def feedback_batch(principal: Principal, body: bytes) -> Asked:
     """What became of several decisions."""
+    return several(_batch(principal, body), "results")
+
+
+def _batch(principal: Principal, body: bytes) -> Sequence[Feedback | Problem]:
+    usual = usual_feedback_batch(body)
+    if usual is not None:
+        if principal.limited:
+            return [_seen(principal, report) for report in usual]
+        return [_command(report) for report in usual]
     sound = parsed_if_sound(body, SoundFeedbackBatch)
     if sound is not None:
-        return several([_seen(principal, report) for report in sound.items], "results")
+        return [_seen(principal, report) for report in sound.items]
     request = parsed(body, FeedbackBatch)
-    commands = [_item(principal, item, f"items.{index}") for index, item in enumerate(request.items)]
-    return several(commands, "results")
+    return [_item(principal, item, f"items.{index}") for index, item in enumerate(request.items)]
 
 
 def _item(principal: Principal, item: Any, place: str) -> Feedback | Problem:
@@ -39,7 +49,7 @@ def _item(principal: Principal, item: Any, place: str) -> Feedback | Problem:
         return item_problem(error, item, place)
 
 
-def _seen(principal: Principal, report: FeedbackRequest) -> Feedback | Problem:
+def _seen(principal: Principal, report: FeedbackRequest | UsualFeedback) -> Feedback | Problem:
     try:
         see(principal, report.campaign_id)
     except Problem as problem:
@@ -47,5 +57,5 @@ def _seen(principal: Principal, report: FeedbackRequest) -> Feedback | Problem:
     return _command(report)
 
 
-def _command(report: FeedbackRequest) -> Feedback:
+def _command(report: FeedbackRequest | UsualFeedback) -> Feedback:
     return Feedback(report.campaign_id, report.decision_id, report.reward, report.costs, report.void)

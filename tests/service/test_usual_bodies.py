@@ -1,0 +1,299 @@
+"""Usual bodies are read in another way than unusual ones, and nobody can tell which from what comes of them."""
+
+import json
+from unittest.mock import patch
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.auth import Principal
+from service.engine.commands import Answer, Decide
+from service.ids import ID_PATTERN
+from service.limits import EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
+from service.money import AMOUNT_MAX
+from service.problems import Problem
+from service.routes import decide, feedback
+from service.schemas.usual import (
+    DIGITS_MAX,
+    usual_decide,
+    usual_decide_batch,
+    usual_feedback,
+    usual_feedback_batch,
+)
+
+ENDPOINTS = {
+    "/decide": (decide, "decide", usual_decide),
+    "/decide/batch": (decide, "decide_batch", usual_decide_batch),
+    "/feedback": (feedback, "feedback", usual_feedback),
+    "/feedback/batch": (feedback, "feedback_batch", usual_feedback_batch),
+}
+ANYONE = Principal("key", "key", "decider", None)
+SOMEONE = Principal("key", "key", "decider", frozenset({"c"}))
+
+
+def outcome(path, body, principal):
+    """What comes of a body: commands to the last type and bit, and the answer around theirs; or a problem."""
+    module, name, _ = ENDPOINTS[path]
+    try:
+        asked = getattr(module, name)(principal, body)
+        answer = asked.answered([Answer({"at": place}) for place in range(len(asked.commands))])
+    except Problem as problem:
+        return problem.document()
+    contexts = [
+        orjson.dumps(command.context, option=orjson.OPT_SORT_KEYS)
+        for command in asked.commands
+        if isinstance(command, Decide)
+    ]
+    return repr(asked.commands), contexts, bytes(answer.body)
+
+
+def outcomes(path, body, principal=ANYONE):
+    """The same with what is usual, and by the models alone."""
+    module, _, reads = ENDPOINTS[path]
+    assert getattr(module, reads.__name__) is reads
+    with patch.object(module, reads.__name__, lambda body: None):
+        modelled = outcome(path, body, principal)
+    return outcome(path, body, principal), modelled
+
+
+DECIDE = b'{"campaign_id":"c","decision_id":"d-1","context":%b}'
+FEEDBACK = b'{"campaign_id":"c","decision_id":"d-1",%b}'
+USUAL = [
+    ("/decide", DECIDE % b'{"device":"mobile","hour":13,"share":0.5}'),
+    ("/decide", DECIDE % b"[1, -2.5, 1e3]"),
+    ("/decide", b' {"context": {}, "campaign_id": "c", "decision_id": null, "exclude": ["a"], "explain": true}\n'),
+    ("/decide", DECIDE % b'{},"exclude":[]'),
+    ("/decide/batch", b'{"campaign_id":"c","items":[]}'),
+    ("/decide/batch", b'{"campaign_id":"c","items":[{"context":[0]},{"context":{"a":"x"},"exclude":["b","c"]}]}'),
+    ("/feedback", FEEDBACK % b'"reward":1,"costs":{"usd":0.031,"impressions":1}'),
+    ("/feedback", FEEDBACK % b'"costs":{}'),
+    ("/feedback", FEEDBACK % b'"void":true'),
+    ("/feedback", FEEDBACK % b'"reward":0,"costs":null,"void":false'),
+    ("/feedback/batch", b'{"items":[]}'),
+    ("/feedback/batch", b'{"items":[%b,%b]}' % (FEEDBACK % b'"reward":-1.5', FEEDBACK % b'"costs":{"usd":1}')),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), USUAL)
+def test_a_usual_body_is_read_without_the_models_and_as_they_read_it(path, body):
+    assert ENDPOINTS[path][2](body) is not None
+    usual, modelled = outcomes(path, body)
+    assert usual == modelled
+
+
+# fmt: off
+NUMBERS = [
+    "0", "-0", "-0.0", "-0e5", "1", "-1", "1e5", "1E+5", "1e-5", "1e400", "-1e400", "1e-400", "1e308",
+    "1.7976931348623157e308", "1.7976931348623159e308", "5e-324", "2.4e-324", "2.2250738585072011e-308",
+    "9007199254740993", "9007199254740993.5", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
+    "18446744073709551616", "36893488147419107329", "123456789012345678901234567890", "01", "-01", "1.", ".5", "+1",
+    "-", "1e", "1e+", "0x1", "1_0", "NaN", "Infinity", "-Infinity", "1e00000000000000000001",
+    "0e99999999999999999999", "1e-99999999999999999999", "1e99999999999999999999",
+    "1" + "0" * 308, "1" + "0" * 309, "0." + "0" * 5_000 + "1", "9" * 25, f"{AMOUNT_MAX}", f"{AMOUNT_MAX}.1",
+]
+STRINGS = [
+    r'""', r'"x"', r'"\ud800"', r'"\ud83d\ude00"', r'"\ude00\ud83d"', r'"\u0000"', r'"\/\b\f\n\r\t\"\\"', r'"\x41"',
+    r'"\u00"', r'"\u00g0"', r'"\u+123"', r'"a\n"', '"\x00"', '"\x1f"', '"\x7f"', '"\t"', '"é"', '"1"',
+    '"\udcff"',  # no UTF-8
+    f'"{"é" * VALUE_LENGTH_MAX}"', f'"{"😀" * (VALUE_LENGTH_MAX + 1)}"', '"' + r"\u0041" * VALUE_LENGTH_MAX + '"',
+]
+# fmt: on
+OTHERS = ["true", "false", "null", "[]", "{}", "[[]]", '{"a":{}}', "[1,]", '{"a":1,}', "{1:1}", "", "'x'", "/**/1"]
+ODD = st.sampled_from(NUMBERS) | st.sampled_from(STRINGS) | st.sampled_from(OTHERS)
+
+
+def encoded(text):
+    """Surrogates as the bytes they would be, which are no UTF-8."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def places(value):
+    """Bodies with the value in every place that has one."""
+    item = f'{{"context":{{"a":{value},"b":1}}}}'
+    report = f'{{"campaign_id":"c","decision_id":"d","reward":{value}}}'
+    yield "/decide", f'{{"campaign_id":{value},"context":[1]}}'
+    yield "/decide", f'{{"campaign_id":"c","context":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1,{value}]}}'
+    yield "/decide", f'{{"campaign_id":"c",{item[1:]}'
+    yield "/decide", f'{{"campaign_id":"c","context":{{{value}:1}}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"decision_id":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"exclude":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"exclude":["a",{value}]}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"explain":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"actions":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"baseline_arm":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],{value}:1}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1],"context":{value}}}'
+    yield "/decide", f'{{"campaign_id":"c","context":[1]}}{value}'
+    yield "/decide/batch", f'{{"campaign_id":{value},"items":[{{"context":[1]}}]}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":[{{"context":[1]}}],{value}:1}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":{value}}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":[{{"context":[1]}},{item}]}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":[{{"context":[1],"decision_id":{value}}}]}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":[{{"context":[1],"exclude":[{value}]}}]}}'
+    yield "/decide/batch", f'{{"campaign_id":"c","items":[{{"context":[1],{value}:1}}]}}'
+    yield "/feedback", report
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":"d","reward":1,"costs":{value}}}'
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":"d","costs":{{"usd":{value}}}}}'
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":"d","costs":{{{value}:1}}}}'
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":{value},"reward":1}}'
+    yield "/feedback", f'{{"campaign_id":{value},"decision_id":"d","reward":1}}'
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":"d","reward":1,{value}:1}}'
+    yield "/feedback", f'{{"campaign_id":"c","decision_id":"d","void":{value}}}'
+    yield "/feedback/batch", f'{{"items":{value}}}'
+    yield "/feedback/batch", f'{{"items":[],{value}:1}}'
+    yield "/feedback/batch", f'{{"items":[{report},{report}]}}'
+    yield "/feedback/batch", f'{{"items":[{{"campaign_id":{value},"decision_id":"d","reward":1}}]}}'
+    yield "/feedback/batch", f'{{"items":[{{"campaign_id":"c","decision_id":{value},"reward":1}}]}}'
+    yield "/feedback/batch", f'{{"items":[{{"campaign_id":"c","decision_id":"d","costs":{{{value}:1}}}}]}}'
+
+
+@pytest.mark.parametrize("value", [*NUMBERS, *STRINGS, *OTHERS], ids=lambda value: ascii(value[:30]))
+def test_a_value_means_the_same_in_both_ways_wherever_it_stands(value):
+    for path, text in places(value):
+        usual, modelled = outcomes(path, encoded(text))
+        assert usual == modelled, (path, text)
+
+
+def pairs(count, name="r{}"):
+    return ",".join(f'"{name.format(i)}":1' for i in range(count)).encode()
+
+
+LIMITS = [
+    *[("/feedback", FEEDBACK % b'"costs":{%b}' % pairs(RESOURCES_MAX + more)) for more in (0, 1)],
+    ("/feedback", FEEDBACK % b'"costs":{%b}' % pairs(RESOURCES_MAX + 1, "the-same")),
+    *[("/feedback", FEEDBACK % b'"costs":{"%b":1}' % (b"x" * length)) for length in (0, 128, 129)],
+    *[("/decide", DECIDE.replace(b"d-1", b"x" * length) % b"[1]") for length in (0, 1, 128, 129)],
+    *[("/decide", DECIDE % b'[1],"exclude":[%b]' % b",".join([b'"a"'] * (EXCLUDE_MAX + more))) for more in (0, 1)],
+    *[
+        ("/decide/batch", b'{"campaign_id":"c","items":[%b]}' % b",".join([b'{"context":[1]}'] * (ITEMS_MAX + more)))
+        for more in (0, 1)
+    ],
+    *[
+        ("/feedback/batch", b'{"items":[%b]}' % b",".join([FEEDBACK % b'"reward":1'] * (ITEMS_MAX + more)))
+        for more in (0, 1)
+    ],
+    ("/decide/batch", b'{"campaign_id":"c","items":[{"context":[1],"decision_id":"a\\nb"},{"context":[1]}]}'),
+    ("/feedback", FEEDBACK % b'"costs":{"a\\nb":1}'),
+    ("/feedback", FEEDBACK % b'"void":true,"reward":1'),
+    ("/feedback", FEEDBACK % b'"void":true,"costs":{}'),
+    ("/feedback", FEEDBACK % b'"void":false'),
+    ("/feedback", FEEDBACK % b'"reward":null'),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), LIMITS)
+def test_both_ways_have_the_same_limits(path, body):
+    usual, modelled = outcomes(path, body)
+    assert usual == modelled
+
+
+@pytest.mark.parametrize("digits", [DIGITS_MAX - 1, DIGITS_MAX, DIGITS_MAX + 1, 3 * DIGITS_MAX])
+@pytest.mark.parametrize("shift", range(0, 256, 51))
+def test_a_number_with_more_digits_than_the_models_take_is_not_usual(digits, shift):
+    for number in (b"1" * digits, b"-" + b"90" * digits, b"1" * digits + b".5", b"0." + b"1" * digits):
+        body = b" " * shift + DECIDE % (b"[1,%be-%d]" % (number, digits))
+        usual, modelled = outcomes("/decide", body)
+        assert usual == modelled
+
+
+def test_a_key_for_some_campaigns_sees_the_same_in_both_ways():
+    reports = b",".join(FEEDBACK.replace(b'"c"', b'"%b"' % name) % b'"reward":1' for name in (b"c", b"other", b"c"))
+    for path, body in [
+        ("/feedback/batch", b'{"items":[%b]}' % reports),
+        ("/feedback", FEEDBACK.replace(b'"c"', b'"other"') % b'"reward":1'),
+        ("/decide", DECIDE.replace(b'"c"', b'"other"') % b"[1]"),
+        ("/decide/batch", b'{"campaign_id":"other","items":[{"context":[1]}]}'),
+    ]:
+        assert ENDPOINTS[path][2](body) is not None
+        usual, modelled = outcomes(path, body, SOMEONE)
+        assert usual == modelled
+        assert "campaign-not-found" in str(usual)
+
+
+IDS = st.from_regex(ID_PATTERN.replace("$", r"\Z"))
+TEXTS = st.text(st.characters(), max_size=20)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+RIGHT_NUMBERS = FLOATS.map(repr) | st.integers().map(str) | st.integers(-(10**300), 10**300).map(str)
+DECIMALS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,30})\.[0-9]{1,30}([eE][+-]?[0-9]{1,3})?\Z")
+
+
+@st.composite
+def strings(draw, texts):
+    return json.dumps(draw(texts), ensure_ascii=draw(st.booleans()))
+
+
+@st.composite
+def rarely(draw, odd, right):
+    """What is right, and now and then what is not."""
+    return draw(odd if draw(st.integers(0, 15)) == 7 else right)
+
+
+@st.composite
+def objects(draw, members, *, needed=()):
+    """Members by name, in any order, some of them left out and some twice."""
+    names = draw(st.lists(st.sampled_from(sorted(members)), max_size=3)) + list(needed)
+    if draw(st.integers(0, 15)) != 7:
+        names = list(dict.fromkeys(names))
+    space = draw(st.sampled_from(("", "", " ", "\n\t\r")))
+    written = [f'{space}"{name}"{space}:{draw(members[name])}' for name in draw(st.permutations(names))]
+    if draw(st.integers(0, 31)) == 7:
+        written.append(f"{draw(strings(TEXTS))}:{draw(ODD)}")
+    return "{" + f"{space},".join(written) + space + "}"
+
+
+@st.composite
+def mappings(draw, keys, values, size=4):
+    written = draw(st.lists(st.tuples(keys, values), max_size=size))
+    return "{" + ",".join(f"{key}:{value}" for key, value in written) + "}"
+
+
+def lists(values, size=4):
+    return st.lists(values, max_size=size).map(lambda written: "[" + ",".join(written) + "]")
+
+
+NUMBER = rarely(ODD, RIGHT_NUMBERS | DECIMALS)
+NAME = rarely(ODD, strings(IDS))
+FLAG = rarely(ODD, st.sampled_from(("true", "false")))
+CONTEXT = rarely(ODD, mappings(strings(TEXTS), NUMBER | strings(TEXTS)) | lists(NUMBER))
+ITEM = {"decision_id": NAME, "context": CONTEXT, "exclude": rarely(ODD, lists(NAME))}
+COSTS = mappings(NAME, rarely(ODD, st.floats(0, AMOUNT_MAX).map(repr) | st.integers(0, 10).map(str)))
+REPORT = objects(
+    {"campaign_id": NAME, "decision_id": NAME, "reward": NUMBER, "costs": rarely(ODD, COSTS), "void": FLAG},
+    needed=("campaign_id", "decision_id"),
+)
+ITEMS = rarely(ODD, lists(objects(ITEM, needed=("context",)), size=3))
+BODIES = st.one_of(
+    st.tuples(
+        st.just("/decide"),
+        objects(ITEM | {"campaign_id": NAME, "explain": FLAG}, needed=("campaign_id", "context")),
+    ),
+    st.tuples(
+        st.just("/decide/batch"), objects({"campaign_id": NAME, "items": ITEMS}, needed=("campaign_id", "items"))
+    ),
+    st.tuples(st.just("/feedback"), REPORT),
+    st.tuples(st.just("/feedback/batch"), objects({"items": rarely(ODD, lists(REPORT, size=3))}, needed=("items",))),
+)
+SPLICED = st.sampled_from(
+    [b"", *(bytes([byte]) for byte in b'\x00\xff",0-\\ }]:e.\n'), b"\xef\xbb\xbf", b"\\ud800", b"1e5"]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(BODIES)
+def test_whatever_a_body_says_the_models_alone_would_have_made_the_same_of_it(request_made):
+    path, text = request_made
+    usual, modelled = outcomes(path, encoded(text))
+    assert usual == modelled
+
+
+@settings(max_examples=400, deadline=None)
+@given(BODIES, st.integers(0, 10_000), st.integers(0, 2), SPLICED)
+def test_the_same_holds_for_a_body_in_which_bytes_were_changed(request_made, place, removed, spliced):
+    path, text = request_made
+    body = encoded(text)
+    place %= len(body) + 1
+    usual, modelled = outcomes(path, body[:place] + spliced + body[place + removed :])
+    assert usual == modelled
