@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from operator import methodcaller
+from struct import Struct
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+FLOAT = np.dtype(np.float64)
+# Makes an array read-only. By position, which numpy's types do not know of: a keyword takes three times as long.
+freeze = methodcaller("setflags", False)
 State = TypeVar("State")
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -180,5 +185,18 @@ def folded(rows: int, lanes: int) -> Iterator[slice]:
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """The same array, read-only: a frozen state does not freeze what it points to."""
-    array.setflags(write=False)
+    freeze(array)
     return array
+
+
+class Floats(Struct):
+    """So many floats as bytes: an array over them is read-only, and made in half the time that np.array needs.
+
+    A Struct that can be pickled, since a policy that keeps it may be sent to other processes.
+
+    >>> np.ndarray((1, 2), FLOAT, Floats("2d").pack(0.5, 1.0))
+    array([[0.5, 1. ]])
+    """
+
+    def __reduce__(self) -> tuple[type[Floats], tuple[str]]:
+        return Floats, (self.format,)

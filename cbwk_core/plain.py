@@ -17,10 +17,10 @@ from operator import ge
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg.blas import dger
+from scipy.linalg.blas import ddot, dger
 
 from cbwk_core.inverse_gap import sample
-from cbwk_core.oracle import Array, Integers, frozen
+from cbwk_core.oracle import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.pace import DELAY_SHARE_MIN, late_pace
 from cbwk_core.presets import (
@@ -48,7 +48,7 @@ TOGETHER_MIN = 8
 # Numbers in the images of several requests' candidates, 32 MB: more is left to the general way.
 IMAGES_MAX = 4_000_000
 BECAUSE_OF_POLICY = (POLICY,)
-FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
+WHOLE = np.dtype(np.int64)
 
 
 class Plain:
@@ -79,6 +79,8 @@ class Plain:
         # One read-only array per arm that `decide` may answer, null last, so that index -1 is null here too.
         self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.ones = np.ones((max(self.arms, 1) if self.shared else 1, self.dimension + 1))
+        self.one_row = self.ones[0]
+        self.columns = Floats(f"{where['predicted'].stop}d")
 
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
         """Requests that need no mask, or None."""
@@ -118,7 +120,7 @@ class Plain:
         one = np.array([[gamma, weights[arm], *weights]])
         prices = -direction[None, 1:]
         for array in (one, chosen, images, prices):
-            array.setflags(write=False)
+            freeze(array)
         ticket = partial(self._ticket, books, chosen, predictions, arm)
         thought = Thought(images[None, :, m:], prices, one[:, :1])
         return Choice(self.arm_arrays[arm], one[0, 1:2], one[:, 2:], BECAUSE_OF_POLICY, ticket, thought)
@@ -144,7 +146,7 @@ class Plain:
         probability = weights[np.arange(rows), arm]
         prices, known = -direction[None, 1:], np.array([[gamma]])
         for array in (arm, probability, weights, predictions, prices, known):
-            array.setflags(write=False)
+            freeze(array)
         ticket = partial(self._tickets, books, x, predictions, arm)
         thought = Thought(predictions, prices, known)
         return Choice(arm, probability, weights, BECAUSE_OF_POLICY * rows, ticket, thought)
@@ -156,7 +158,8 @@ class Plain:
         shape = features.shape
         if len(shape) != (3 if self.shared else 2) or shape[-1] != self.dimension or 0 in shape:
             return None
-        return features if isfinite(np.vdot(features, features)) else None
+        numbers = features.ravel()
+        return features if isfinite(ddot(numbers, numbers)) else None
 
     def _is_affordable(self, books: list[float], free: Any, rows: int) -> bool:
         """Whether as many max costs of every resource are free."""
@@ -176,6 +179,12 @@ class Plain:
         lifted: Array = self.ones.copy() if len(x) == len(self.ones) else np.ones((len(x), self.dimension + 1))
         lifted[:, :-1] = x
         return lifted if self.shared else lifted[0]
+
+    def _lifted_row(self, x: Array) -> Array:
+        """The features of one candidate, (dimension,) or (1, dimension), with the constant: (m,)."""
+        lifted: Array = self.one_row.copy()
+        lifted[:-1] = x
+        return lifted
 
     def _images(self, oracle: NewtonState, lifted: Array) -> Array:
         """A⁻¹φ and φᵀθ of every candidate: (candidates, m + 1 + d)."""
@@ -228,7 +237,7 @@ class Plain:
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
         numbers = np.array([[reward, max(reward, 0.0), books[0], *costs, *rho, *hold]])
-        numbers.setflags(write=False)
+        freeze(numbers)
         return Ticket(self.arm_arrays[arm], chosen, numbers)
 
     def _tickets(self, books: list[float], x: Array, predictions: Array, arm: Integers) -> Ticket:
@@ -249,7 +258,7 @@ class Plain:
             numbers[null, 2], numbers[null, 3 + d : 3 + 2 * d] = kept[:, 0], kept[:, 1 + d :]
             chosen[null] = 0.0
         for array in (chosen, numbers):
-            array.setflags(write=False)
+            freeze(array)
         return Ticket(arm, chosen, numbers)
 
     def _is_late(self, books: list[float], rounds: int = 0) -> bool:
@@ -292,63 +301,72 @@ class Plain:
         x = self._features(state, features)
         if x is None or len(x) != 1:
             return None
-        x = x[0] if self.shared else x
         if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
             return None
         if arm.shape != (1,) or arm.dtype != WHOLE or rewards.shape != (1,) or rewards.dtype != FLOAT:
             return None
         if costs.shape != (1, self.resources) or costs.dtype != FLOAT:
             return None
-        solution, m = state.oracle.solution[0], self.dimension + 1
-        played, reward, cost = arm.item(), rewards.item(), costs.tolist()[0]
-        if not (0 <= played < (len(x) if self.shared else self.arms) and isfinite(reward + sum(cost))):
+        m, played, reward, cost = self.dimension + 1, arm.item(), rewards.item(), costs.tolist()[0]
+        if not (0 <= played < (x.shape[1] if self.shared else self.arms) and isfinite(reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
-        if self._is_late(books):
+        if books[self.waited] and self._is_late(books):
             return None
-        block, taught = (0, self._lifted(x)[played]) if self.shared else (played, self._lifted(x))
-        image = solution[block].dot(taught)
-        prediction: list[float] = image[m:].tolist()
+        block, taught = (0, self._lifted_row(x[0, played])) if self.shared else (played, self._lifted_row(x))
+        known = state.oracle
+        image = known.solution[0, block].dot(taught)
+        scores = image[m:]
+        prediction: list[float] = scores.tolist()
         if not isfinite(sum(prediction)):
             return None
         errors, surprise = self._booked(books, prediction, reward, cost)
-        outcome = np.array(surprise)
-        residuals = dger(1.0, outcome, outcome, 1, 1, state.residuals[0].T).T[None]
-        residuals.setflags(write=False)
-        image[m:] = errors
-        oracle = self.oracle.learnt_row(state.oracle, block, taught, image)
-        return State(_closed(books), oracle, residuals, state.stage)
+        scores[:] = errors
+        off = scores if surprise is errors else np.array(surprise)
+        residuals = state.residuals.copy()
+        dger(1.0, off, off, 1, 1, residuals[0].T, 1, 1, 1)
+        freeze(residuals)
+        oracle = self.oracle.learnt_row(known, block, taught, image, errors)
+        # What State(…) does by way of a Python function, in half the time.
+        return tuple.__new__(State, (self._closed(books), oracle, residuals, state.stage))
 
     def _booked(
         self, books: list[float], prediction: list[float], reward: float, cost: list[float]
     ) -> tuple[list[float], list[float]]:
-        """`commit` and `release` of one decision in one pass; prediction minus outcome, and outcome minus ticket.
+        """`commit` and `release` of one decision in one pass; prediction minus outcome, and ticket minus outcome.
 
-        Hold and predicted cost come and go, so that held, predicted and opened stay as they are.
+        Hold and predicted cost come and go, so that held, predicted and opened stay as they are. The ticket has no
+        costs below 0: where none was predicted, both answers are the same list.
         """
         rounds_left = max(self.horizon - books[0], 1.0)
         books[0] += 1.0
         books[2] += 1.0
         books[3] += 1.0
-        books[4] += max(prediction[0], 0.0)
-        errors, surprise = [prediction[0] - reward], [reward - prediction[0]]
-        rows = zip(self.terms, prediction[1:], cost)  # noqa: B905
+        worth, *guesses = prediction
+        if worth > 0.0:
+            books[4] += worth
+        errors, is_ticket = [worth - reward], True
+        rows = zip(self.terms, guesses, cost)  # noqa: B905
         for (even, unit, budget, at_position, at_energy, at_spent, at_predicted), raw, paid in rows:
-            guess, actual, spent = raw if raw > 0.0 else 0.0, paid / unit, books[at_spent]
+            guess, actual, spent = raw, paid / unit, books[at_spent]
+            if raw < 0.0:
+                guess, is_ticket = 0.0, False
             left = budget - spent / unit - books[at_predicted]
             rho = left / rounds_left if left > 0.0 else 0.0
             before, after = (guess - rho) / even, (actual - rho) / even
             energy = books[at_energy] + before * before
             step = PRICE_STEP / sqrt(1.0 + energy)
             moved = books[at_position] + step * before
-            moved = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            moved = 0.0 if moved < 0.0 else PRICE_CEILING if moved > PRICE_CEILING else moved
             moved += step * PRICE_CORRECTION * (after - before)
-            books[at_position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            books[at_position] = 0.0 if moved < 0.0 else PRICE_CEILING if moved > PRICE_CEILING else moved
             books[at_energy] = energy
             books[at_spent] = spent + paid
             errors.append(raw - actual)
-            surprise.append(actual - guess)
-        return errors, surprise
+        if is_ticket:
+            return errors, errors
+        tickets = zip(self.unit, guesses, cost)  # noqa: B905
+        return errors, [errors[0], *[max(raw, 0.0) - paid / unit for unit, raw, paid in tickets]]
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """n decisions in order: prices move at (ĉ - ρ_t)/ρ, the energy grows by its square."""
@@ -375,7 +393,7 @@ class Plain:
                 books[position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
                 books[held] += numbers[3 + 2 * d + j]
                 books[predicted] += cost
-        return state._replace(books=_closed(books))
+        return state._replace(books=self._closed(books))
 
     def _commit_several(self, state: State, ticket: Ticket) -> State:
         """The same with few calls, where none is late. Sums are added in order: they are the loop's to the last bit."""
@@ -395,7 +413,7 @@ class Plain:
         books[self.energy : self.energy + d] = energy[-1]
         for start, first in ((self.held, 3 + 2 * d), (self.predicted, 3)):
             books[start : start + d] = _accumulated(books[start : start + d], numbers[:, first : first + d])[-1]
-        books.setflags(write=False)
+        freeze(books)
         return state._replace(books=books[None])
 
     def release(self, state: State, tickets: Ticket, costs: list[list[float]]) -> State:
@@ -404,7 +422,7 @@ class Plain:
         for arm, numbers, cost in zip(tickets.arm.tolist(), tickets.numbers.tolist(), costs, strict=True):
             if arm != NULL_ARM:
                 self._release(books, numbers, cost)
-        return state._replace(books=_closed(books))
+        return state._replace(books=self._closed(books))
 
     def _release(self, books: list[float], numbers: list[float], cost: list[float]) -> None:
         d = self.resources
@@ -423,19 +441,24 @@ class Plain:
         books[2] += 1.0
         books[self.waited] += max(books[0] - 1.0 - numbers[2], 0.0)
         if not learn:
-            return state._replace(books=_closed(books))
+            return state._replace(books=self._closed(books))
         books[3] += 1.0
         target = [reward, *[each / unit for each, unit in zip(cost, self.unit, strict=True)]]
         guesses = [numbers[0], *numbers[3 : 3 + self.resources]]
         surprise = [each - guess for each, guess in zip(target, guesses, strict=True)]
-        residuals = dger(1.0, surprise, surprise, 1, 1, state.residuals[0].T).T[None]
-        residuals.setflags(write=False)
-        lifted = np.ones(self.dimension + 1)
-        lifted[:-1] = ticket.features[0]
-        block = 0 if self.shared else int(ticket.arm[0])
+        off = np.array(surprise)
+        residuals = state.residuals.copy()
+        dger(1.0, off, off, 1, 1, residuals[0].T, 1, 1, 1)
+        freeze(residuals)
+        lifted, block = self._lifted_row(ticket.features), 0 if self.shared else ticket.arm.item()
         image = state.oracle.solution[0, block].dot(lifted)
-        image[self.dimension + 1 :] -= target
-        return State(_closed(books), self.oracle.learnt_row(state.oracle, block, lifted, image), residuals, state.stage)
+        scores = image[self.dimension + 1 :]
+        scores -= target
+        oracle = self.oracle.learnt_row(state.oracle, block, lifted, image, scores.tolist())
+        return State(self._closed(books), oracle, residuals, state.stage)
+
+    def _closed(self, books: list[float]) -> Array:
+        return np.ndarray((1, len(books)), FLOAT, self.columns.pack(*books))
 
     def _move(self, books: list[float], j: int, excess: float) -> None:
         moved = books[self.position + j] + PRICE_STEP * excess / sqrt(1.0 + books[self.energy + j])
@@ -476,9 +499,3 @@ def _accumulated(start: Array, rows: Array) -> Array:
     sums = rows.copy()
     sums[0] += start
     return np.add.accumulate(sums, axis=0, out=sums)
-
-
-def _closed(books: list[float]) -> Array:
-    array = np.array([books])
-    array.setflags(write=False)
-    return array

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.blas import dger
+from scipy.linalg.blas import ddot, dger
 
 from cbwk_core.links import LINKS, Link, implicit_score
 from cbwk_core.oracle import (
+    FLOAT,
     Array,
+    Floats,
     Integers,
     checked_block,
     checked_candidates,
@@ -30,10 +32,11 @@ from cbwk_core.oracle import (
     checked_rows,
     checked_weight,
     folded,
+    freeze,
     frozen,
 )
 from cbwk_core.oracles.ellipsoid import project_onto_ball
-from cbwk_core.oracles.watch import level, watched
+from cbwk_core.oracles.watch import LEVEL_MIN, level, watched
 
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
@@ -238,7 +241,7 @@ class Newton:
 
     def _is_enough(self, wealth: float, count: float, rows: Array) -> bool:
         """Whether such a wealth after so many outcomes says that the world has changed; rows: of all blocks."""
-        if wealth <= level(count, self.targets):
+        if wealth <= LEVEL_MIN:
             return False
         # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
         return wealth > level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
@@ -264,42 +267,39 @@ class Newton:
         new.noticed[lane, 1] = new.noticed[lane, 2]
         return new._replace(gram=gram)
 
-    def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array) -> NewtonState:
+    def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
         """`update` by one row of the only lane, for the identity link: `_step` without its options.
 
-        images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,).
+        images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,); errors: the same once more, as plain floats.
         """
         if self.forgetting is not None or self.radius is not None:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
             return self.trusting_update(state, x[None], y[None], np.array([block]), np.ones(1))
         direction = images[: self.dimension]
-        leverage = float(direction.dot(x))
+        leverage: float = ddot(direction, x)
         scale = -1.0 / (1.0 + leverage)
-        # Without leave to overwrite dger answers with a copy, in the order of memory of the transpose it was given.
-        gram = dger(1.0, x, x, 1, 1, state.gram[block][0].T).T[None]
-        if self.blocks == 1:
-            solution = dger(scale, direction, images, 1, 1, state.solution[0, 0].T).T[None, None]
-        else:
-            solution = state.solution.copy()
-            dger(scale, direction, images, 1, 1, solution[0, block].T, 1, 1, 1)
-        updates = state.updates.copy()
-        updates[0, block] += 1
+        gram, solution = state.gram[block].copy(), state.solution.copy()
+        dger(1.0, x, x, 1, 1, gram[0].T, 1, 1, 1)
+        dger(scale, direction, images, 1, 1, solution[0, block].T, 1, 1, 1)
         grams = [*state.gram]
         grams[block] = gram
+        updates, count = state.updates.copy(), state.updates.item(block) + 1
+        updates[0, block] = count
         watch, noticed, is_over = state.watch, state.noticed, False
         if self.watch:
-            row, known = watch[0, block].tolist(), noticed[0].tolist()
-            pool = known[2:]
-            wealth = watched(row, pool, images[self.dimension :].tolist(), leverage, self.ridge * leverage)
-            known[2:] = pool
-            watch, noticed = watch.copy(), np.array([known])
-            watch[0, block] = row
-            is_over = self._is_enough(wealth, row[0], watch[0])
-        new = NewtonState(solution, tuple(grams), updates, watch, noticed)
-        if updates.item(block) % self._period == 0:
+            row, (changes, gone, *pool) = watch[0, block].tolist(), noticed.tolist()[0]
+            wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
+            noticed = np.ndarray(noticed.shape, FLOAT, self._noticed_row.pack(changes, gone, *pool))
+            watch = watch.copy()
+            # An array is a buffer, though its types say so from Python 3.12 on only.
+            self._watch_row.pack_into(watch, block * watch.strides[1], *row)  # type: ignore[arg-type]
+            is_over = wealth > LEVEL_MIN and self._is_enough(wealth, row[0], watch[0])
+        # What NewtonState(…) does by way of a Python function, in half the time.
+        new = tuple.__new__(NewtonState, (solution, tuple(grams), updates, watch, noticed))
+        if count % self._period == 0:
             self._refactor(new, 0, block)
-        for part in (solution, gram, updates, watch, noticed):
-            part.setflags(write=False)
+        for part in (solution, gram, updates, watch):
+            freeze(part)
         return self.begin_anew(new, 0) if is_over else new
 
     def _step(
@@ -351,6 +351,14 @@ class Newton:
         if self.radius is not None:
             project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
         return errors, known
+
+    @cached_property
+    def _watch_row(self) -> Floats:
+        return Floats(f"{1 + 3 * self.targets}d")
+
+    @cached_property
+    def _noticed_row(self) -> Floats:
+        return Floats(f"{3 + self.targets}d")
 
     @cached_property
     def _least_slope(self) -> float:

@@ -31,6 +31,8 @@ LOSS_MAX = 0.5
 # The square of an error that may be out there and was not seen yet, though one in as many outcomes as there were could
 # have it: outcomes are nominally at most 1. Without it forty outcomes and no click are a sure thing to bet on.
 UNSEEN = 1.0
+# No level is below that of the first bet in the only series, so most wealth is too little whatever the level is.
+LEVEL_MIN = 2.0 * log(FEWEST + 1.0)
 
 
 def watched(row: list[float], pool: list[float], errors: list[float], leverage: float, pull: float) -> float:
@@ -44,30 +46,32 @@ def watched(row: list[float], pool: list[float], errors: list[float], leverage: 
     >>> [round(watched(row, pool, [1.0], 0.01, 0.0), 1) for _ in range(60)][::20]
     [0.0, 3.0, 9.4]
     """
-    pool[0] += 1.0
+    pool[0] = seen = pool[0] + 1.0
     weight, targets, richest = 1.0 / (1.0 + leverage), len(errors), 0.0
     if leverage > LEVERAGE_MAX:
         for j, error in enumerate(errors, 1):
             pool[j] += weight * error * error
         return 0.0
-    row[0] += 1.0
-    count = row[0]
-    share, bets, seen = 1.0 / (count if count < MEMORY else MEMORY), count > FEWEST, pool[0]
+    before = row[0]
+    row[0] = count = before + 1.0
+    share, bets = 1.0 / (count if count < MEMORY else MEMORY), count > FEWEST
     for j, error in enumerate(errors, 1):
-        shift, square = row[j], weight * error * error
+        at = j + targets
+        shift, squares, square = row[j], row[at], weight * error * error
         pool[j] = total = pool[j] + square
+        row[j] = shift + (error - shift) * share
+        row[at] = squares + square
         if bets:
             stake = shift - pull if shift > pull else shift + pull if shift < -pull else 0.0
-            own, all_blocks = row[j + targets] / (count - 1.0), (UNSEEN + total) / seen
+            own, all_blocks = squares / before, (UNSEEN + total) / seen
             kept = 1.0 + stake * error / (own if own > all_blocks else all_blocks)
-            wealth = row[j + 2 * targets] + log(kept if kept > LOSS_MAX else LOSS_MAX)
+            at += targets
+            wealth = row[at] + log(kept if kept > LOSS_MAX else LOSS_MAX)
             if wealth < 0.0:
                 wealth = 0.0
             elif wealth > richest:
                 richest = wealth
-            row[j + 2 * targets] = wealth
-        row[j] = shift + (error - shift) * share
-        row[j + targets] += square
+            row[at] = wealth
     return richest
 
 

@@ -10,7 +10,7 @@ from cbwk_core.evaluation.outcome_model import OutcomeModel
 from cbwk_core.model import with_model
 from cbwk_core.oracles import Newton, Product
 from cbwk_core.oracles.product import changes, forgotten
-from cbwk_core.oracles.watch import level, watched
+from cbwk_core.oracles.watch import FEWEST, LEVEL_MIN, level, watched
 from cbwk_core.problem import Ticket
 from cbwk_core.snapshot import MismatchError
 
@@ -49,6 +49,31 @@ def test_wealth_is_what_the_whole_history_says():
     known = leverages <= 0.1
     np.testing.assert_allclose(found[known], naive_wealth(errors, leverages, pulls)[known], atol=1e-9)
     assert found.max() > 10.0
+
+
+def test_no_wealth_that_is_not_looked_at_further_would_have_been_enough():
+    rows = FEWEST + 1
+    row, pool = [0.0] * 4, [0.0] * 2
+    wealth = [watched(row, pool, [1.0], 0.01, 0.0) for _ in range(rows)]
+    assert not any(wealth[:-1])  # who has not bet yet has gained nothing
+    assert wealth[-1] > 0.0
+    levels = [level(count, series) for count in (*range(rows, 2_000), 1e6, 1e12) for series in (1, 2, 15, 1_000)]
+    assert LEVEL_MIN <= min(levels)
+
+
+def test_one_row_at_a_time_notices_what_many_rows_at_once_do():
+    rng = np.random.default_rng(20)
+    x, y, arm = changing_world(rng, 2_000, blocks=3)
+    policy = SquareCBwK(arms=3, dimension=1, resources=1, horizon=4_000, budget=4_000, model="per_arm")
+    state = policy.init()
+    for row in range(2_000):
+        one = slice(row, row + 1)
+        state = policy.learn(state, x[one, :1], arm[one], y[one, 0], y[one, 1:])
+    together = policy._oracle.update(policy.init().oracle, x, y, arm)
+    assert changes(state.oracle) == changes(together) == 1
+    np.testing.assert_array_equal(forgotten(state.oracle), forgotten(together))
+    np.testing.assert_allclose(state.oracle.watch, together.watch, atol=1e-9)
+    np.testing.assert_allclose(state.oracle.noticed, together.noticed, atol=1e-9)
 
 
 def normal(rng, rows):
