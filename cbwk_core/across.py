@@ -1,9 +1,9 @@
 """One request of each of several policies, in the calls that one of them takes.
 
 Who serves a thousand campaigns is asked for a few dozen of them at a time, and each by itself takes dozens of calls
-into numpy for vectors of ten numbers (plain.py). Policies of one shape differ in their numbers only: here they are rows,
-and the product with each one's own matrix is the only call that is made for each. The rules are those of plain.py, and
-what it passes on is not fit here, nor are late outcomes; the tests hold them together.
+into numpy for vectors of ten numbers (plain.py). Policies of one shape differ in their numbers only: here they are
+rows, and the product with each one's own matrix is the only call that is made for each. The rules are those of
+plain.py, and what it passes on is not fit here, nor are late outcomes; the tests hold them together.
 """
 
 from __future__ import annotations

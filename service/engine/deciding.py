@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cbwk_core import Choice
 from cbwk_core.problem import ENDED
 from service.engine.campaign import Campaign
-from service.engine.commands import Answer, Decide
+from service.engine.commands import Answer, Decide, answers_with
 from service.engine.diverting import Options, diverted, unfit
 from service.engine.flight import is_over
 from service.engine.keeping import answer_of, is_same_request, kept, rows_of
@@ -134,8 +134,8 @@ def _decide_plain(
         options = Options(features, campaign.holds, campaign.arms)
         choice, shadow = diverted(work, asked[0], choice, options)
     bodies = kept(work, asked, choice, campaign.holds, campaign.arms, shadow)
-    for index, body in zip(rows, bodies, strict=False):
-        answers[index] = Answer(body)
+    for index, answer in zip(rows, answers_with(bodies), strict=False):
+        answers[index] = answer
     for index in rows[len(bodies) :]:
         answers[index] = _unstored(work, requests[index], ENDED)
 

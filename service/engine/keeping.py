@@ -107,19 +107,20 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
     """What the table `decision` keeps: what is `theirs`, the campaign's or the campaigns', and the rest."""
     made = len(requests)
     assert choice.thought is not None, "our policy says what it thought"
-    explanations = packed(choice.thought, choice.probabilities, [request.explain for request in requests])
+    _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
+    plain = not any(exclude) and not any(baseline) and actions.count(None) == made
     return {
         **theirs,
-        "request_digest": alike([_digest(request) if _says_more(request) else b"" for request in requests]),
+        "request_digest": same(b"", made) if plain else [_digest(one) if _says_more(one) else b"" for one in requests],
         "round": ticket.round.tolist()[:made],
         "reason": alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
-        "context": [orjson.dumps(request.context).decode() for request in requests],
-        "exclude": alike([to_json(sorted(request.exclude)) if request.exclude else None for request in requests]),
-        "actions": alike([None if request.actions is None else to_json(request.actions) for request in requests]),
+        "context": [orjson.dumps(context).decode() for context in contexts],
+        "exclude": same(None, made) if plain else [to_json(sorted(one)) if one else None for one in exclude],
+        "actions": same(None, made) if plain else [None if one is None else to_json(one) for one in actions],
         "shadow": same(None, made),
         "numbers": numbers_kept(ticket)[:made],
-        "explanation": explanations[:made],
+        "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
     }
 
 
