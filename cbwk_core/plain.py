@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 CANDIDATES_MAX = 32
 # From here on decisions are committed with few calls.
 TOGETHER_MIN = 8
-# Numbers in the images of several requests' candidates, 32 MB: more is left to the general way.
-IMAGES_MAX = 4_000_000
+# Numbers in the images of several requests' candidates, 4 MB: more are taken in parts, which is no slower.
+IMAGES_MAX = 524_288
 BECAUSE_OF_POLICY = (POLICY,)
 WHOLE = np.dtype(np.int64)
 
@@ -127,17 +127,19 @@ class Plain:
 
     def _decide_several(self, state: State, books: list[float], x: Array, uniforms: Array) -> Choice | None:
         """x: (n, candidates, dimension) for "shared", (n, dimension) for "per_arm"."""
-        rows, m = len(x), self.dimension + 1
-        if rows * (x.shape[1] if self.shared else self.arms) * (m + 1 + self.resources) > IMAGES_MAX:
-            return None
+        rows, m, candidates = len(x), self.dimension + 1, x.shape[1] if self.shared else self.arms
         lifted = np.ones((*x.shape[:-1], m))
         lifted[..., :-1] = x
-        solution = state.oracle.solution.reshape(-1, m)
-        images = lifted.reshape(-1, m).dot(solution.T).reshape(rows, -1, m + 1 + self.resources)
-        leverage = np.vecdot(images[..., :m], lifted if self.shared else lifted[:, None])
+        solution, width = state.oracle.solution.reshape(-1, m).T, m + 1 + self.resources
+        leverage, predictions = np.empty((rows, candidates)), np.empty((rows, candidates, 1 + self.resources))
+        step = max(1, IMAGES_MAX // (candidates * width))
+        for start in range(0, rows, step):
+            part = slice(start, start + step)
+            images = lifted[part].reshape(-1, m).dot(solution).reshape(-1, candidates, width)
+            np.vecdot(images[..., :m], lifted[part] if self.shared else lifted[part, None], out=leverage[part])
+            predictions[part] = images[..., m:]
         if not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
             return None
-        predictions = images[..., m:].copy()
         direction, gamma, noise = self._quote(state, books)
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
         weights, best = weights_of_several(charged.dot(direction), leverage, gamma, WIDTHS * sqrt(noise))

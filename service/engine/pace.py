@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# How many commands one transaction takes at the most.
-BATCH_MAX = 256
+# How many commands one transaction takes at the most. The more, the less each costs; who comes meanwhile would have
+# waited for them in any case, one batch or four.
+BATCH_MAX = 1024
+# So many may be under way whatever else is slow, unless a batch cannot be as large.
+ALWAYS_UNDER_WAY = 256
 # The part of its time that a request may be expected to take; the rest is for what is not expected.
 EXPECTED_SHARE = 0.5
-# From which part of a full batch on a batch tells the pace; a smaller one is mostly the commit, which all share.
+# From how many commands on a batch tells the pace, or from which part of a full one; a smaller one is mostly the
+# commit, which all share.
+TELLING_COUNT = 128
 TELLING_SHARE = 1 / 2
 # What a command is taken to need before there was such a batch.
 SECONDS_EACH = 0.0005
@@ -35,11 +40,11 @@ class Pace:
     def under_way_max(self) -> int:
         """How many may be under way so that the last of them is still answered in time.
 
-        The event loop has to get to each of them twice, to read and to answer. But a batch may always be under way: who
+        The event loop has to get to each of them twice, to read and to answer. But some may always be under way: who
         refuses everything because refusing takes long does nothing else any more.
         """
         most = int((self._expected_seconds - 2 * self.lag_seconds) / self.seconds_each)
-        return min(self.queue_max, max(self.batch_max, most))
+        return min(self.queue_max, max(min(ALWAYS_UNDER_WAY, self.batch_max), most))
 
     @property
     def _expected_seconds(self) -> float:
@@ -58,7 +63,7 @@ class Pace:
         2000
         """
         lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds
-        if commands < TELLING_SHARE * self.batch_max:
+        if commands < min(TELLING_COUNT, TELLING_SHARE * self.batch_max):
             return replace(self, lag_seconds=lag)
         each = (1 - NEWEST_SHARE) * self.seconds_each + NEWEST_SHARE * seconds / commands
         return replace(self, seconds_each=each, lag_seconds=lag)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbwk_core import NULL_ARM, Choice, SquareCBwK
+from cbwk_core import NULL_ARM, Choice, SquareCBwK, plain
 from cbwk_core.oracles import Newton
-from cbwk_core.plain import CANDIDATES_MAX, IMAGES_MAX, TOGETHER_MIN
+from cbwk_core.plain import CANDIDATES_MAX, TOGETHER_MIN
 from cbwk_core.presets import BLIND_COUNT, PRESETS
 from cbwk_core.problem import Ticket, taken
 
@@ -175,6 +175,16 @@ def test_several_ordinary_requests_are_answered_with_few_calls(model):
     assert not any(part.flags.writeable for part in (*parts, *choice.thought))
 
 
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+@pytest.mark.parametrize("images", [1, 40, 100])
+def test_requests_that_are_taken_in_parts_are_answered_as_all_at_once(model, images, monkeypatch):
+    policy, rng = base(model=model), np.random.default_rng(5)
+    features, uniforms = features_of(policy, rng, 7), rng.random(7)
+    together = policy.decide(policy.init(), features, uniforms)
+    monkeypatch.setattr(plain, "IMAGES_MAX", images)
+    assert_same_choice(policy.decide(policy.init(), features, uniforms), together)
+
+
 def test_null_decisions_among_several_hold_and_teach_nothing():
     policy = base(model="per_arm")
     state = policy.init()
@@ -298,10 +308,6 @@ PASSED_ON = {
     "too little free for two": (base(), TWO | {"free": np.array([1.9, 9.0])}),
     "too little in the account for two": (base(budget=[1.9, 9.0]), TWO),
     "two requests across the horizon": (base(horizon=1), TWO),
-    "more images than memory is good for": (
-        base(),
-        TWO | {"features": np.ones((2, 1 + IMAGES_MAX // 12, 2))},
-    ),
     "too little in the account": (base(budget=[0.9, 5.0]), {}),
     "retired arms": (base(retired=(1,)), {}),
     "a logistic reward": (base(link="logistic"), {}),
