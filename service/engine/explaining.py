@@ -34,13 +34,16 @@ def packed(
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
     with np.errstate(over="ignore"):  # what is too large for it is shown as the largest
-        predictions = thought.predictions.astype("<f2").tobytes()
-    shares = probabilities[:, :-1].astype("<f4").tobytes()
-    wide, narrow = len(predictions) // len(probabilities), len(shares) // len(probabilities)
+        predictions = thought.predictions.astype("<f2").reshape(len(probabilities), -1).view(np.uint8)
+    shares = probabilities[:, :-1].astype("<f4").view(np.uint8)
+    wide = predictions.shape[1]
+    table = np.full((len(shares), 1 + wide + shares.shape[1]), _SHORT[0], dtype=np.uint8)
+    table[:, 1 : 1 + wide], table[:, 1 + wide :] = predictions, shares
+    short, width = table.tobytes(), table.shape[1]
+    if not any(in_full):
+        return [short[at : at + width] for at in range(0, width * len(in_full), width)]
     return [
-        _full(thought.predictions[row], probabilities[row, :-1])
-        if full
-        else b"".join((_SHORT, predictions[row * wide : (row + 1) * wide], shares[row * narrow : (row + 1) * narrow]))
+        _full(thought.predictions[row], probabilities[row, :-1]) if full else short[row * width : (row + 1) * width]
         for row, full in enumerate(in_full)
     ]
 

@@ -15,12 +15,12 @@ from service.engine.campaign import Campaign
 
 def numbers_kept(ticket: Ticket) -> list[bytes]:
     """What the column `numbers` keeps of n decisions, float64: predicted reward, value, predicted costs, pace."""
-    d, whole = ticket.resources, ticket.numbers.astype("<f8", copy=False).tobytes()
-    size = 8 * (3 + 3 * d)
-    # In bytes the round, which is left out, and the hold after them are passed over for next to nothing.
-    return [
-        whole[at : at + 16] + whole[at + 24 : at + 24 + 16 * d] for at in range(0, size * len(ticket.numbers), size)
-    ]
+    d, numbers = ticket.resources, ticket.numbers
+    kept = np.empty((len(numbers), 2 + 2 * d), dtype="<f8")
+    # The round has a column of its own, and so has the hold, which comes last.
+    kept[:, :2], kept[:, 2:] = numbers[:, :2], numbers[:, 3 : 3 + 2 * d]
+    whole, width = kept.tobytes(), 8 * (2 + 2 * d)
+    return [whole[at : at + width] for at in range(0, width * len(numbers), width)]
 
 
 def predicted(kept: bytes, resources: int) -> NDArray[np.float64]:

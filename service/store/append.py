@@ -155,15 +155,28 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
         assert all(len(column) == rows for column in given), "columns have different lengths"
         shared = tuple(type(column) is Same for column in given)
         once = [column.value for column in given if type(column) is Same]
-        others = [*zip(*(column for column in given if type(column) is not Same), strict=True)]
+        others = [column for column in given if type(column) is not Same]
         for size in TOGETHER:
             while rows - start >= size:
-                together = [*once, *chain.from_iterable(others[start : start + size])]
+                together = once + _row_by_row(others, start, size)
                 run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
     if start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
         run_on_driver(connection, "executemany", columns.insert, left).close()
+
+
+def _row_by_row(given: Sequence[Sequence[Any]], start: int, size: int) -> list[Any]:
+    """So many rows of columns in one list; put there a column at a time, which takes a third of zip's time.
+
+    >>> _row_by_row([range(5), "abcde"], start=1, size=2)
+    [1, 'b', 2, 'c']
+    """
+    width = len(given)
+    result: list[Any] = [None] * (size * width)
+    for at, column in enumerate(given):
+        result[at::width] = column[start : start + size]
+    return result
 
 
 @lru_cache(maxsize=64)
