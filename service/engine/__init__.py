@@ -155,13 +155,14 @@ class Engine:
                 raise Unavailable(FULL, kind="queue-full")
             self._waiting += len(commands)
             self._queue.append(waiter)
-            if not self._is_worth_waiting():
+            # The first one too, from which on the thread waits no longer than it may.
+            if len(self._queue) == 1 or not self._is_worth_waiting():
                 self._changed.notify()
         return waiter
 
     def _is_worth_waiting(self) -> bool:
         """Whether the next batch will be larger for the event loop's turn."""
-        return self._reading and self._waiting < self._batch_max and not self._stopping
+        return self._reading and self._waiting < min(self._batch_max, self._under_way_max) and not self._stopping
 
     def _work(self) -> None:
         """What the engine's thread does, until the engine stops."""
@@ -231,8 +232,9 @@ class Engine:
         return batch, late
 
     def _answer_soon(self, waiters: Sequence[Waiter], since: float) -> None:
-        self._answered.append((waiters, since))
+        # In this order: the event loop may be answering just now, and whoever takes them says that it has read.
         self._reading = True
+        self._answered.append((waiters, since))
         self._loop.call_soon_threadsafe(self.answer)
 
     def answer(self) -> None:
@@ -248,7 +250,7 @@ class Engine:
             self._lag_seconds = time.monotonic() - since
             for waiter in waiters:
                 if not waiter.gone:  # who is gone does not change that what was committed stays committed
-                    waiter.deliver(waiter.items)
+                    _deliver(waiter)
         self._loop.call_soon(self._have_read)  # which comes after everything that can be read now
 
     def _have_read(self) -> None:
@@ -284,6 +286,13 @@ class Engine:
                     if not self._database.is_connection_error(error):
                         given_up.add(number)
                         log.error("stage one was not concluded from; one stage goes on", exc_info=error)
+
+
+def _deliver(waiter: Waiter) -> None:
+    try:
+        waiter.deliver(waiter.items)
+    except Exception as error:  # the others of the batch are answered all the same
+        log.error("an answer was not delivered", exc_info=error)
 
 
 def answers_of(items: Sequence[Item]) -> list[Answer | Problem]:

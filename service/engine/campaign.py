@@ -232,7 +232,7 @@ def encoder_of(declared: Mapping[str, Any]) -> ContextEncoder:
     return _encoder_of(json.dumps(declared, sort_keys=True))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _encoder_of(text: str) -> ContextEncoder:
     declared = json.loads(text)
     if declared.get("dimension") is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,8 @@ POSTGRESQL_TYPES = {
 # So many rows in one statement take SQLite three quarters of the time that one after the other does, and half of it
 # where half of the columns are the same in all; 64 columns would still fit into the 32,766 parameters it takes.
 TOGETHER = (256, 64, 16, 4)
+# Python 3.12 had a warning for each parameter with a number, until 3.12.4 knew it for a mistake.
+NUMBERED = not (3, 12, 0) <= sys.version_info[:3] < (3, 12, 4)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 
 
@@ -57,7 +60,8 @@ class Same(Sequence[Any]):
         return repeat(self.value, self.rows)
 
     def __getitem__(self, at: Any) -> Any:
-        return [self.value] * len(range(self.rows)[at]) if isinstance(at, slice) else self.value
+        asked = range(self.rows)[at]
+        return self.value if isinstance(asked, int) else [self.value] * len(asked)
 
 
 def same(value: Any, rows: int) -> Sequence[Any]:
@@ -153,9 +157,9 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
     start, rows = 0, len(given[0])
     if rows >= TOGETHER[-1]:
         assert all(len(column) == rows for column in given), "columns have different lengths"
-        shared = tuple(type(column) is Same for column in given)
-        once = [column.value for column in given if type(column) is Same]
-        others = [column for column in given if type(column) is not Same]
+        shared = tuple(NUMBERED and type(column) is Same for column in given)
+        once = [column[0] for column, in_all in zip(given, shared, strict=True) if in_all]
+        others = [column for column, in_all in zip(given, shared, strict=True) if not in_all]
         for size in TOGETHER:
             while rows - start >= size:
                 together = once + _row_by_row(others, start, size)
@@ -182,6 +186,9 @@ def _row_by_row(given: Sequence[Sequence[Any]], start: int, size: int) -> list[A
 @lru_cache(maxsize=64)
 def _insert_together(one: str, shared: tuple[bool, ...], size: int) -> str:
     """Parameters by number: first those that all rows share, then the others row by row."""
+    if not any(shared):
+        into, row = one.split(" VALUES ")
+        return f"{into} VALUES {', '.join([row] * size)}"
     first, further = count(1), count(1 + sum(shared))
     of_all = [f"?{next(first)}" if each else None for each in shared]
     rows = (", ".join(number or f"?{next(further)}" for number in of_all) for _ in range(size))

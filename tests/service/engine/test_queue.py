@@ -3,11 +3,12 @@
 import asyncio
 import threading
 import time
+from collections import deque
 
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, SetStatus
-from service.engine.processor import EXPIRE_ROWS_MAX
+from service.engine.processor import EXPIRE_ROWS_MAX, Processor
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -186,3 +187,59 @@ def test_more_holds_than_one_transaction_lets_expire_do_not_wait_for_the_next_lo
     assert len(at) == holds
     first, second = at[0], at[EXPIRE_ROWS_MAX]
     assert first == at[EXPIRE_ROWS_MAX - 1] < second < first + 2_900_000
+
+
+def test_answers_that_the_event_loop_takes_before_it_is_told_of_them_leave_nobody_waiting(database):
+    async def play(engine, gate):
+        loop = asyncio.get_running_loop()
+
+        class Raced(deque):
+            """The event loop answers, and has read, before the engine's thread goes on."""
+
+            def append(self, answered):
+                super().append(answered)
+                done = threading.Event()
+                loop.call_soon_threadsafe(lambda: (engine.answer(), loop.call_soon(loop.call_soon, done.set)))
+                assert done.wait(5)
+
+        engine._answered = Raced()
+        for number in range(5):
+            await asyncio.wait_for(engine.submit(decide(f"d{number}")), 5)
+
+    played(database, play)
+
+
+def test_an_answer_that_cannot_be_delivered_keeps_nobody_else_waiting(database):
+    async def play(engine, gate):
+        def broken(items):
+            raise RuntimeError("gone")
+
+        first = await stuck(engine, gate)
+        engine.ask([decide("lost")], broken)
+        others = await waiting(engine, ["a", "b"])
+        gate.opened.set()
+        await asyncio.wait_for(asyncio.gather(first, *others), 5)
+        await asyncio.wait_for(engine.submit(decide("c")), 5)
+
+    played(database, play)
+    assert len(rows(database, tables.decision)) == 5
+
+
+def test_who_comes_while_answers_are_told_goes_into_one_batch_with_those_they_bring(database, monkeypatch):
+    sizes = []
+    run = Processor.run
+
+    def counted(self, items):
+        sizes.append(len(items))
+        run(self, items)
+
+    async def play(engine, gate):
+        async def client(number):
+            for each in range(20):
+                await engine.submit(decide(f"{number}-{each}"))
+
+        await asyncio.gather(*(client(number) for number in range(8)))
+
+    monkeypatch.setattr(Processor, "run", counted)
+    played(database, play)
+    assert sizes.count(8) >= 15
