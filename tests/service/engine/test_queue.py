@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, SetStatus
-from service.engine.processor import EXPIRE_ROWS_MAX, Processor
+from service.engine.processor import EXPIRE_ROWS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -223,23 +223,3 @@ def test_an_answer_that_cannot_be_delivered_keeps_nobody_else_waiting(database):
 
     played(database, play)
     assert len(rows(database, tables.decision)) == 5
-
-
-def test_who_comes_while_answers_are_told_goes_into_one_batch_with_those_they_bring(database, monkeypatch):
-    sizes = []
-    run = Processor.run
-
-    def counted(self, items):
-        sizes.append(len(items))
-        run(self, items)
-
-    async def play(engine, gate):
-        async def client(number):
-            for each in range(20):
-                await engine.submit(decide(f"{number}-{each}"))
-
-        await asyncio.gather(*(client(number) for number in range(8)))
-
-    monkeypatch.setattr(Processor, "run", counted)
-    played(database, play)
-    assert sizes.count(8) >= 15
