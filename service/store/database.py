@@ -399,8 +399,8 @@ def _sqlite_engine(
             if mode == "DEFERRED":
                 connection.execute("PRAGMA query_only = ON")
             else:
-                # Of a new file only. A commit of a few decisions writes a dozen pages, whatever is on them: of 8 KiB each
-                # they would be twice as much for the disk.
+                # Of a new file only. A commit of a few decisions writes a dozen pages, whatever is on them: with 8 KiB
+                # for each the disk would have twice as much to do.
                 connection.execute("PRAGMA page_size = 4096")
                 connection.execute("PRAGMA journal_mode = WAL")
                 # A commit is on the disk when it returns: what was answered must outlive a power cut.
