@@ -167,7 +167,11 @@ async def _asked_beside(ports: Sequence[int], call: Call) -> None:
 
 
 def open_loop(ports: Sequence[int], calls: Iterator[Call], *, connections: int, seconds: float, rate: float) -> Load:
-    """Requests leave at a fixed rate whatever comes back; latency counts from when a request should have left."""
+    """Requests leave at a fixed rate whatever comes back; latency counts from when a request should have left.
+
+    Every connection is used once before that, and not counted: clients keep theirs, and a server that has just been
+    connected to takes them up while the first requests wait.
+    """
     return uvloop.run(_open(ports, calls, connections, seconds, rate))
 
 
@@ -175,7 +179,14 @@ async def _open(ports: Sequence[int], calls: Iterator[Call], connections: int, s
     load = Load()
     free: deque[_Connection] = deque()
     opened = await _opened(ports, connections, free.append, load, None)
-    free.extend(opened)
+    end = time.perf_counter() + END_SECONDS_MAX
+    for connection in opened:
+        connection.send(next(calls), time.perf_counter())
+    while len(free) < connections and time.perf_counter() < end:
+        await asyncio.sleep(TICK_SECONDS)
+    if set(load.statuses) == {200}:
+        load.statuses.clear()
+        load.latencies.clear()
     started, used, sent = time.perf_counter(), time.process_time(), 0
     total = int(rate * seconds)
     while sent < total or len(free) < connections:
