@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 CANDIDATES_MAX = 32
 # From here on decisions are committed with few calls.
 TOGETHER_MIN = 8
-# Numbers in the images of several requests' candidates, 4 MB: more are taken in parts, which is no slower.
-IMAGES_MAX = 524_288
+# Numbers in the images of several requests' candidates, 32 MB: more are taken in parts. Parts that caches hold are
+# quicker, but not of so few rows that the model, which is read once for each, is larger.
+IMAGES_MAX, IMAGES_CACHED, PART_ROWS_MIN = 4_000_000, 524_288, 64
 BECAUSE_OF_POLICY = (POLICY,)
 WHOLE = np.dtype(np.int64)
 
@@ -132,7 +133,8 @@ class Plain:
         lifted[..., :-1] = x
         solution, width = state.oracle.solution.reshape(-1, m).T, m + 1 + self.resources
         leverage, predictions = np.empty((rows, candidates)), np.empty((rows, candidates, 1 + self.resources))
-        step = max(1, IMAGES_MAX // (candidates * width))
+        images_each = candidates * width
+        step = max(1, min(IMAGES_MAX // images_each, max(IMAGES_CACHED // images_each, PART_ROWS_MIN)))
         for start in range(0, rows, step):
             part = slice(start, start + step)
             images = lifted[part].reshape(-1, m).dot(solution).reshape(-1, candidates, width)
