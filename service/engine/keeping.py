@@ -111,7 +111,7 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
     plain = not any(exclude) and not any(baseline) and actions.count(None) == made
     return {
         **theirs,
-        "request_digest": same(b"", made) if plain else [_digest(one) if _says_more(one) else b"" for one in requests],
+        "request_digest": same(b"", made) if plain else [_digest(one) if says_more(one) else b"" for one in requests],
         "round": ticket.round.tolist()[:made],
         "reason": alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
@@ -219,18 +219,18 @@ def is_same_request(row: Any, request: Decide) -> bool:
     """
     if row["request_digest"]:
         return bool(row["request_digest"] == _digest(request))
-    return not _says_more(request) and _sorted(orjson.loads(row["context"])) == _sorted(request.context)
+    return not says_more(request) and _sorted(orjson.loads(row["context"])) == _sorted(request.context)
 
 
-def _says_more(request: Decide) -> bool:
-    """Than its context."""
+def says_more(request: Decide) -> bool:
+    """Whether a request is for more than an arm for its context."""
     return bool(request.exclude or request.actions is not None or request.baseline)
 
 
 def _digest(request: Decide) -> bytes:
     """Of context, exclusions and actions in a canonical form."""
     digest = blake2b(_sorted(request.context), digest_size=DIGEST_BYTES)
-    if _says_more(request):
+    if says_more(request):
         digest.update(_sorted(_canonical([sorted(request.exclude), request.actions, *request.baseline])))
     return digest.digest()
 

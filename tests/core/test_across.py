@@ -99,6 +99,29 @@ def test_a_null_arm_costs_and_holds_nothing():
         np.testing.assert_allclose(after[row].books, policy.commit(state, alone.ticket).books)
 
 
+@pytest.mark.parametrize("resources", [7, 8, 10])
+def test_arms_that_are_equal_to_the_last_bit_are_equal_together_too(resources):
+    """Another product of the same numbers may tell them apart, and then another arm is the best one."""
+    rng = np.random.default_rng(resources)
+    policies, states = [], []
+    for _ in range(60):
+        policy = policy_of(rng, 5, 3, resources, max_cost=1.0, budget=20.0, horizon=500)
+        state, x, cost = policy.init(), rng.random((1, 3)), 0.12 * rng.random((1, resources))
+        for arm in range(5):  # every arm learns the same
+            state = policy.learn(state, x, np.array([arm]), np.ones(1), cost)
+        books = state.books.copy()
+        books[0, 0], books[0, 4] = 10.0, 5.0  # prices low enough for arms to be worth their costs
+        books[0, layout(resources)["position"]] = 0.02 * rng.random(resources)
+        policies.append(policy)
+        states.append(state._replace(books=books))
+    x, uniforms = rng.random((60, 3)), rng.random(60)
+    together = Across(policies, states).decide(x, uniforms)
+    for row, (policy, state) in enumerate(zip(policies, states, strict=True)):
+        alone = policy.decide(state, x[row : row + 1], uniforms[row : row + 1], free=np.full(resources, 1000.0))
+        np.testing.assert_allclose(together.probabilities[row], alone.probabilities[0], rtol=1e-9)
+        assert together.arm[row] == alone.arm[0]
+
+
 def test_who_has_to_be_asked_alone_is_not_fit():
     rng = np.random.default_rng(1)
     policies = [policy_of(rng, 3, 2, 2, horizon=100, max_cost=1.0) for _ in range(6)]
