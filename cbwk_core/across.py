@@ -39,10 +39,7 @@ Shape = tuple[int, int, int]
 
 def shape_of(policy: SquareCBwK) -> Shape | None:
     """What policies must have in common to be asked together: arms, dimension, resources. None if one cannot be."""
-    plain = policy._plain
-    if plain is None or not plain.newton or plain.shared or plain.gamma != "auto" or not plain.arms:
-        return None
-    return plain.arms, plain.dimension, plain.resources
+    return None if policy._plain is None else policy._plain.shape
 
 
 class Across:
@@ -54,9 +51,19 @@ class Across:
         self._arms, self._dimension, d = self._plains[0].arms, self._plains[0].dimension, self._plains[0].resources
         self._where = layout(d)
         self._books: Array = np.concatenate([state.books for state in states])
-        declared = np.stack([plain.declared for plain in self._plains])
+        declared = np.concatenate([plain.declared for plain in self._plains])
         self._horizon = declared[:, 0]
         self._budgets, self._unit, self._rho = (declared[:, 1 + at * d : 1 + (at + 1) * d] for at in range(3))
+
+    @property
+    def rounds(self) -> list[int]:
+        """How many rounds each has had."""
+        return [int(number) for number in self._books[:, 0].tolist()]
+
+    @property
+    def learnt(self) -> list[int]:
+        """From how many outcomes each has learnt."""
+        return [int(number) for number in self._books[:, 3].tolist()]
 
     def fit(self, free: NDArray[Any]) -> NDArray[np.bool_]:
         """(n,): which can be asked here, if (n, d) is what their callers' ledgers have left."""

@@ -76,7 +76,10 @@ class Plain:
             (rho, unit, budget, *(start + j for start in (self.position, self.energy, self.spent, self.predicted)))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
-        self.declared = np.array([self.horizon, *self.budgets, *self.unit, *self.rho])  # for across.py
+        # For across.py: what policies must have in common to be asked together, and what each has declared.
+        fits = self.newton and not self.shared and self.gamma == "auto" and self.arms > 0
+        self.shape = (self.arms, self.dimension, self.resources) if fits else None
+        self.declared = np.array([[self.horizon, *self.budgets, *self.unit, *self.rho]])
         # One read-only array per arm that `decide` may answer, null last, so that index -1 is null here too.
         self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.ones = np.ones((max(self.arms, 1) if self.shared else 1, self.dimension + 1))

@@ -34,7 +34,7 @@ def upgrade() -> None:
 
 
 # Rows that are added under the lock of their campaign's state: it need not be looked up again.
-HOT = ("decision", "hold", "outcome")
+HOT = ("decision", "outcome")
 
 
 def _of_campaign(name: str, *columns: Any, key: str) -> None:
@@ -48,7 +48,7 @@ def _of_campaign(name: str, *columns: Any, key: str) -> None:
             if name in HOT
             else [ForeignKeyConstraint(["campaign"], ["campaign.number"], name=op.f(f"fk_{name}_campaign"))]
         ),
-        sqlite_with_rowid=name != "hold",
+        sqlite_with_rowid=name != "account",
     )
 
 
@@ -129,18 +129,19 @@ def _decisions() -> None:
         Column("hold", Text, nullable=True),
         Column("decided_at", BigInteger, nullable=False),
         Column("expires_at", BigInteger, nullable=True),
-        UniqueConstraint("campaign", "decision_id", name=op.f("uq_decision_campaign_decision_id")),
+        UniqueConstraint("decision_id", "campaign", name=op.f("uq_decision_decision_id_campaign")),
         _check("decision_probability", "probability > 0 AND probability <= 1.000001"),
         key="sequence",
     )
-    _of_campaign(
+    op.create_table(
         "hold",
+        Column("expires_at", BigInteger, nullable=False),
+        Column("campaign", Integer, nullable=False),
         Column("decision", BigInteger, nullable=False),
         Column("amounts", Text, nullable=False),
-        Column("expires_at", BigInteger, nullable=False),
-        key="decision",
+        PrimaryKeyConstraint("expires_at", "campaign", "decision", name=op.f("pk_hold")),
+        sqlite_with_rowid=False,
     )
-    op.create_index("ix_hold_expires_at", "hold", ["expires_at"])
 
 
 def _outcomes() -> None:

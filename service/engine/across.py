@@ -13,10 +13,10 @@ from cbwk_core.across import Across, Shape, shape_of
 from service.engine.campaign import Campaign, uniform_of
 from service.engine.commands import Answer, Decide
 from service.engine.flight import is_over
-from service.engine.keeping import bodies_of, columns_of, holds_of, says_more, ttl_micros
+from service.engine.keeping import bodies_of, columns_of, holds_of, says_more
 from service.engine.work import Columns, Work
 from service.ids import uuid7
-from service.store.append import same
+from service.store.append import alike, same
 
 # Two take longer together than one after the other, three are even, eight take two thirds of the time.
 CAMPAIGNS_MIN = 3
@@ -58,12 +58,11 @@ def decide_across(asked: Sequence[One]) -> tuple[dict[int, Answer], list[Kept]]:
         if across is None:
             continue
         campaigns = [one.work.campaign for one in fit]
-        rounds = [int(one.work.state.books[0, 0]) for one in fit]
-        drawn = [uniform_of(one.config["seed"], number) for one, number in zip(campaigns, rounds, strict=True)]
+        drawn = [uniform_of(one.config["seed"], number) for one, number in zip(campaigns, across.rounds, strict=True)]
         choice = across.decide(np.stack([one.vector for one in fit]), np.array(drawn))
         if choice is None:
             continue
-        columns = _columns(fit, choice)
+        columns = _columns(fit, choice, across.learnt)
         for one, state, arm in zip(fit, across.commit(choice.ticket), columns["arm"], strict=True):
             one.work.state = state
             one.work.sequence += 1
@@ -87,8 +86,8 @@ def _fit(group: Sequence[One]) -> tuple[Across | None, Sequence[One]]:
     return None, ()
 
 
-def _columns(asked: Sequence[One], choice: Choice) -> Columns:
-    """What the table `decision` keeps, a row of each campaign."""
+def _columns(asked: Sequence[One], choice: Choice, learnt: Sequence[int]) -> Columns:
+    """What the table `decision` keeps, a row of each campaign, which have learnt from so many outcomes."""
     thought, arms, made = choice.thought, choice.arm.tolist(), len(asked)
     assert thought is not None, "our policy says what it thought"
     works = [one.work for one in asked]
@@ -98,19 +97,21 @@ def _columns(asked: Sequence[One], choice: Choice) -> Columns:
         "campaign": [work.campaign.number for work in works],
         "sequence": [work.sequence + 1 for work in works],
         "decision_id": [one.request.decision_id or uuid7(one.work.now) for one in asked],
-        "config_version": [work.campaign.version for work in works],
-        "policy_version": [work.policy_version for work in works],
+        "config_version": alike([work.campaign.version for work in works]),
+        "policy_version": [one.work.to_learn + count for one, count in zip(asked, learnt, strict=True)],
         "place": same(0, made),
         "arm": arms,
         "arm_id": [name for name, _ in names],
         "gamma": thought.gamma[:, 0].tolist(),
         "prices": [prices[at : at + width] for at in range(0, made * width, width)],
         "hold": [hold for _, hold in names],
-        "decided_at": [work.now for work in works],
-        "expires_at": [
-            None if arm == NULL_ARM else work.now + ttl_micros(work.campaign)
-            for work, arm in zip(works, arms, strict=True)
-        ],
+        "decided_at": alike([work.now for work in works]),
+        "expires_at": alike(
+            [
+                None if arm == NULL_ARM else work.now + work.campaign.ttl_micros
+                for work, arm in zip(works, arms, strict=True)
+            ]
+        ),
     }
     return columns_of([one.request for one in asked], choice, choice.ticket, theirs)
 

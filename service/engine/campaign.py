@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, concatenate, outer
 from service.money import micros
 from service.problems import Invalid
-from service.times import moment_microseconds
+from service.times import MICROS_PER_SECOND, moment_microseconds
 
 # Stands for a horizon of which no traffic has told anything yet.
 HORIZON_UNKNOWN = 1_000
@@ -135,6 +135,11 @@ class Campaign:
         """The declared end, in microseconds since 1970."""
         declared = self.config["ends_at"]
         return None if declared is None else moment_microseconds(declared)
+
+    @cached_property
+    def ttl_micros(self) -> int:
+        """How long a hold stands."""
+        return int(self.config["feedback"]["ttl_seconds"]) * MICROS_PER_SECOND
 
     @cached_property
     def two_stage(self) -> bool | str:

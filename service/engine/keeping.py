@@ -21,7 +21,7 @@ from service.engine.commands import Decide
 from service.engine.diverting import would_have
 from service.engine.explaining import explanation_of, packed
 from service.engine.tickets import numbers_kept
-from service.engine.work import MICROS_PER_SECOND, Columns, Work, iso_time, to_json
+from service.engine.work import Columns, Work, iso_time, to_json
 from service.ids import uuid7
 from service.money import amount
 from service.store.append import alike, same
@@ -80,7 +80,7 @@ def _of_campaign(
     """
     campaign, thought, now, made = work.campaign, choice.thought, work.now, len(requests)
     assert thought is not None, "our policy says what it thought"
-    expires_at = now + ttl_micros(campaign)
+    expires_at = now + campaign.ttl_micros
     return {
         "campaign": same(campaign.number, made),
         "sequence": range(work.sequence + 1, work.sequence + 1 + made),
@@ -96,11 +96,6 @@ def _of_campaign(
         "decided_at": same(now, made),
         "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
-
-
-def ttl_micros(campaign: Campaign) -> int:
-    """How long a hold stands."""
-    return int(campaign.config["feedback"]["ttl_seconds"]) * MICROS_PER_SECOND
 
 
 def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, theirs: Columns) -> Columns:

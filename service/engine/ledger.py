@@ -54,8 +54,10 @@ class Ledger:
     def hold(self, amounts: Amounts) -> None:
         """A decision was made: its amounts must be free."""
         for account, amount in zip(self.accounts, amounts, strict=True):
-            assert 0 <= amount <= account.free, "a hold needs as much free"
-            account.held += amount  # what is free has no overrun
+            if amount:
+                # `free` in place: this is asked for every decision.
+                assert 0 < amount <= account.granted - account.spent - account.held, "a hold needs as much free"
+                account.held += amount  # what is free has no overrun
 
     def settle(self, held: Amounts, costs: Amounts) -> None:
         """Costs were reported: the hold ends, they are booked in full."""

@@ -98,9 +98,9 @@ class Memory:
         known = self._campaigns.get(campaign.number)
         # A state's arrays keep their shapes as long as its campaign is what it was.
         size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
-        self.forget(campaign.number)
         self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size, 0, left)
-        self._bytes += size
+        self._campaigns.move_to_end(campaign.number)
+        self._bytes += size - (0 if known is None else known.bytes)
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
             self.forget(next(iter(self._campaigns)))
 

@@ -186,7 +186,8 @@ class Processor:
         # Only now: should it fail, what is committed is remembered.
         self._metrics.batch_size.observe(len(items))
         for work in works.values():
-            self._observe(work)
+            if "outcome" in work.rows:
+                self._observe(work)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -326,23 +327,15 @@ class Processor:
 
     def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> int:
         """Holds past their time, of campaigns locked here or locked for it; how many."""
-        hold = tables.hold
-        due = connection.execute(
-            select(hold.c.campaign, hold.c.decision)
-            .where(hold.c.expires_at <= now)
-            .order_by(hold.c.expires_at)
-            .limit(EXPIRE_ROWS_MAX)
-        ).all()
-        by_number = {work.campaign.number: work for work in works.values()}
-        more = self._opened(connection, sorted({row.campaign for row in due} - set(by_number)), now, attempt)
-        works.update(more)
-        by_number |= {work.campaign.number: work for work in more.values()}
+        due = rows.due_holds(connection, now, EXPIRE_ROWS_MAX)
+        works.update(self._opened(connection, sorted(due), now, attempt))
+        # Before the locks somebody else may have ended some of them.
+        still = rows.due_holds(connection, now, EXPIRE_ROWS_MAX) if due else {}
         expired = 0
-        for number, work in by_number.items():
-            mine = [row.decision for row in due if row.campaign == number]
-            still = set(rows.open_holds(connection, number, mine)) - set(work.closed_holds)
-            expired += len(still)
-            for standing in rows.standings_by_sequence(connection, work, sorted(still)):
+        for work in works.values():
+            mine = still.get(work.campaign.number, [])
+            expired += len(mine)
+            for standing in rows.standings_by_sequence(connection, work, sorted(mine)):
                 settling.expire(work, standing)
             settling.tell(work)
         return expired
@@ -354,7 +347,7 @@ class Processor:
         rows.move(connection, works)
 
     def _observe(self, work: Work) -> None:
-        """Tell the metrics what was committed."""
+        """Tell the metrics what was committed of outcomes."""
         metrics, name = self._metrics, work.campaign.id
         for delay in work.delays:
             metrics.feedback_delay_seconds.observe(delay)

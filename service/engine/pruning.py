@@ -26,10 +26,11 @@ from service.engine.administration import write_audit
 from service.engine.memory import load_campaign
 from service.engine.past import LOG, Event, advance, beginning, events
 from service.engine.stages import unended
-from service.engine.work import MICROS_PER_SECOND, Work
+from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
 from service.store.openings import Opening, opening_of
+from service.times import MICROS_PER_SECOND
 
 # Decisions that one transaction takes out.
 DECISIONS_MAX = 500
@@ -109,7 +110,11 @@ def _finished(number: int, through: int, heard_before: int) -> tuple[ColumnEleme
         decision.c.campaign == number,
         decision.c.sequence <= through,
         decision.c.sequence < newest,
-        ~exists().where(hold.c.campaign == decision.c.campaign, hold.c.decision == decision.c.sequence),
+        ~exists().where(
+            hold.c.expires_at == decision.c.expires_at,
+            hold.c.campaign == decision.c.campaign,
+            hold.c.decision == decision.c.sequence,
+        ),
         ~exists().where(*of_it, outcome.c.sequence > through),
         ~exists().where(*of_it, outcome.c.kind != "reported", outcome.c.at > heard_before),
     )

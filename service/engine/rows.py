@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_column, select, update
 
 from service.engine.across import Kept
 from service.engine.ledger import Account
@@ -40,9 +40,13 @@ _DECISIONS_BY_SEQUENCE = Prepared(
     )
 )
 _OUTCOMES = Lookup(_outcome, "decision")
-_OPEN_HOLDS = Lookup(_hold, "decision", only=["decision"])
-_OF_HOLD = _hold.c.campaign == _NUMBER, _hold.c.decision == bindparam("of_decision")
-_EMPTY_HOLD = Prepared(lambda _: update(_hold).where(*_OF_HOLD).values(amounts=bindparam("nothing")))
+_OF_HOLD = (
+    _hold.c.expires_at == bindparam("of_expiry"),
+    _hold.c.campaign == _NUMBER,
+    _hold.c.decision == bindparam("of_decision"),
+)
+_HOLD_KEY = ("of_expiry", "number", "of_decision")
+_EMPTY_HOLD = Prepared(lambda _: update(_hold).where(*_OF_HOLD).values(amounts=literal_column("'[]'")))
 _CLOSE_HOLD = Prepared(lambda _: delete(_hold).where(*_OF_HOLD))
 _MOVE_ACCOUNT = Prepared(
     lambda _: (
@@ -51,7 +55,7 @@ _MOVE_ACCOUNT = Prepared(
         .values({name: bindparam(f"new_{name}") for name in ("granted", "held", "spent", "overrun")})
     )
 )
-_MOVED = ("number", "of_resource", "new_granted", "new_held", "new_spent", "new_overrun")
+_MOVED = ("new_granted", "new_held", "new_spent", "new_overrun", "number", "of_resource")
 _STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
 _MOVE_STATE = Prepared(
     lambda _: (
@@ -60,26 +64,27 @@ _MOVE_STATE = Prepared(
         .values({name: bindparam(f"new_{name}") for name in _STATE_COLUMNS})
     )
 )
-_STATE_VALUES = ("number", *(f"new_{name}" for name in _STATE_COLUMNS))
+_STATE_VALUES = (*(f"new_{name}" for name in _STATE_COLUMNS), "number")
 # For PostgreSQL, where each statement takes a message of its own: one for all rows, whose columns are arrays.
 _CLOSE_HOLDS = (
-    f"DELETE FROM hold USING unnest({array_of('int4')}, {array_of('int8')}) AS closed (campaign, decision)"
-    " WHERE hold.campaign = closed.campaign AND hold.decision = closed.decision"
+    f"DELETE FROM hold USING unnest({array_of('int8')}, {array_of('int4')}, {array_of('int8')})"
+    " AS closed (expires_at, campaign, decision) WHERE hold.expires_at = closed.expires_at"
+    " AND hold.campaign = closed.campaign AND hold.decision = closed.decision"
 )
 _MOVE_ACCOUNTS = (
     "UPDATE account SET granted = new.granted, held = new.held, spent = new.spent, overrun = new.overrun FROM {rows}"
-    " AS new (campaign, resource, granted, held, spent, overrun)"
+    " AS new (granted, held, spent, overrun, campaign, resource)"
     " WHERE account.campaign = new.campaign AND account.resource = new.resource"
 )
-_ACCOUNT_TYPES = ("int4", "int2", "int8", "int8", "int8", "int8")
+_ACCOUNT_TYPES = ("int8", "int8", "int8", "int8", "int4", "int2")
 # So few accounts go there as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would parse the
 # statement every time.
 ROWS_MAX = 8
-_STATE_TYPES = ("int4", "text", "int4", "int4", "int8", "int8", "text", "int8")
+_STATE_TYPES = ("text", "int4", "int4", "int8", "int8", "text", "int8", "int4")
 _MOVE_STATES = (
     "UPDATE campaign_state SET books = decode(new.books, 'hex'),"
     f" {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS if name != 'books')}"
-    f" FROM unnest({', '.join(map(array_of, _STATE_TYPES))}) AS new (campaign, {', '.join(_STATE_COLUMNS)})"
+    f" FROM unnest({', '.join(map(array_of, _STATE_TYPES))}) AS new ({', '.join(_STATE_COLUMNS)}, campaign)"
     " WHERE campaign_state.campaign = new.campaign"
 )
 
@@ -124,14 +129,18 @@ def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Sta
         return []
     found = _OUTCOMES.fetch(connection, [(work.campaign.number, row["sequence"]) for row in rows])
     by_decision: dict[int, list[Any]] = defaultdict(list)
-    for one in [*sorted(found, key=itemgetter("sequence")), *work.rows["outcome"]]:
+    for one in [*sorted(found, key=itemgetter("sequence")), *work.rows.get("outcome", ())]:
         by_decision[one["decision"]].append(one)
     return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
 
 
-def open_holds(connection: Connection, number: int, among: Sequence[int]) -> list[int]:
-    """Which of these holds are open, read after the lock."""
-    return [row["decision"] for row in _OPEN_HOLDS.fetch(connection, [(number, each) for each in among])]
+def due_holds(connection: Connection, now: int, most: int) -> dict[int, list[int]]:
+    """Decisions whose holds are past their time, the earliest so many, by the number of their campaign."""
+    due = select(_hold.c.campaign, _hold.c.decision).where(_hold.c.expires_at <= now)
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, decision in connection.execute(due.order_by(_hold.c.expires_at).limit(most)):
+        found[number].append(decision)
+    return found
 
 
 def append(database: Database, connection: Connection, works: Collection[Work], together: Sequence[Kept] = ()) -> None:
@@ -148,42 +157,49 @@ def append(database: Database, connection: Connection, works: Collection[Work], 
 
 def move(connection: Connection, works: Collection[Work]) -> None:
     """Rows that have changed: holds, accounts, states."""
-    emptied = [(work.campaign.number, decision) for work in works for decision in work.emptied_holds]
-    closed = [(work.campaign.number, decision) for work in works for decision in work.closed_holds]
+    emptied = [(expiry, work.campaign.number, decision) for work in works for expiry, decision in work.emptied_holds]
+    closed = [(expiry, work.campaign.number, decision) for work in works for expiry, decision in work.closed_holds]
+    on_postgresql = connection.dialect.name == "postgresql"
     if emptied:
-        _EMPTY_HOLD.run(connection, [{"number": a, "of_decision": b, "nothing": "[]"} for a, b in emptied])
-    if closed and connection.dialect.name == "postgresql":
-        # Planned each time, by how many there are now: a plan kept from the first times would read all of them.
-        run_on_arrays(connection, _CLOSE_HOLDS, closed, prepare=False).close()
-    elif closed:
-        _CLOSE_HOLD.run(connection, [{"number": a, "of_decision": b} for a, b in closed])
+        _EMPTY_HOLD.run(connection, _HOLD_KEY, emptied)
+    if closed:
+        gone = _close_holds(connection, closed) if on_postgresql else _CLOSE_HOLD.run(connection, _HOLD_KEY, closed)
+        assert gone == len(closed), "a hold is where its decision says, once"
     accounts = [
-        (work.campaign.number, resource, one.granted, one.held, one.spent, one.overrun)
+        (one.granted, one.held, one.spent, one.overrun, work.campaign.number, resource)
         for work in works
         for resource, one in enumerate(work.ledger.accounts)
     ]
     states = [
         (
-            work.campaign.number,
             work.status,
             work.campaign.version,
             work.model_version,
             work.sequence,
             int(work.state.books[0, 0]),
-            work.state.books.astype("<f8").tobytes(),
+            work.state.books.astype("<f8", copy=False).tobytes(),
             work.now,
+            work.campaign.number,
         )
         for work in works
     ]
-    if connection.dialect.name == "postgresql":
+    if on_postgresql:
         _move_accounts(connection, accounts)
     else:
-        _MOVE_ACCOUNT.run(connection, [dict(zip(_MOVED, row, strict=True)) for row in accounts])
-    if connection.dialect.name == "postgresql" and len(states) > 1:
+        _MOVE_ACCOUNT.run(connection, _MOVED, accounts)
+    if on_postgresql and len(states) > 1:
         in_text = [[part.hex() if isinstance(part, bytes) else part for part in row] for row in states]
         run_on_arrays(connection, _MOVE_STATES, in_text).close()
     else:
-        _MOVE_STATE.run(connection, [dict(zip(_STATE_VALUES, row, strict=True)) for row in states])
+        _MOVE_STATE.run(connection, _STATE_VALUES, states)
+
+
+def _close_holds(connection: Connection, closed: Sequence[tuple[int, int, int]]) -> int:
+    # Planned each time, by how many there are now: a plan kept from the first times would read all of them.
+    cursor = run_on_arrays(connection, _CLOSE_HOLDS, closed, prepare=False)
+    gone: int = cursor.rowcount
+    cursor.close()
+    return gone
 
 
 def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) -> None:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from cbwk_core import NULL_ARM, State, Ticket
 from service.engine.commands import Answer, Feedback
 from service.engine.tickets import tickets_from
-from service.engine.work import MICROS_PER_SECOND, Lesson, Work, to_json
+from service.engine.work import Lesson, Work, to_json
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store.digests import outcome_digest
+from service.times import MICROS_PER_SECOND
 
 LATE = "late_not_learnt"
 ROUNDED = "rounded"
@@ -74,6 +75,11 @@ class Standing:
         """The amounts held when it was made."""
         amounts: list[int] = orjson.loads(self.row["hold"])
         return amounts
+
+    @property
+    def hold_key(self) -> tuple[int, int]:
+        """Where its hold is, beside the campaign: when it expires, and the number of the decision."""
+        return self.row["expires_at"], self.row["sequence"]
 
 
 @dataclass(slots=True)
@@ -176,7 +182,7 @@ def _void(work: Work, standing: Standing) -> Answer | Problem:
         work.ledger.release(standing.hold)
         tell(work)
         work.state = work.campaign.policy.cancel(work.state, tickets_from(work.campaign, [standing.row]))
-        work.closed_holds.append(standing.row["sequence"])
+        work.closed_holds.append(standing.hold_key)
         return _logged(work, standing, kind="void", status="voided", released=True)
     for outcome in standing.outcomes:
         if outcome["kind"] == "void":
@@ -205,9 +211,9 @@ def _reported(work: Work, standing: Standing, report: Report) -> Answer:
     taught = _teach(work, standing, reward, costs, booked_now=spent is not None, learn=learnt)
     status = "settled" if learnt else "charged" if costs is not None else "rewarded"
     if spent is not None:
-        (work.closed_holds if learnt else work.emptied_holds).append(standing.row["sequence"])
+        (work.closed_holds if learnt else work.emptied_holds).append(standing.hold_key)
     elif learnt:
-        work.closed_holds.append(standing.row["sequence"])
+        work.closed_holds.append(standing.hold_key)
     return _logged(
         work,
         standing,
@@ -339,7 +345,7 @@ def expire(work: Work, standing: Standing) -> None:
             released=True,
             taught=taught,
         )
-    work.closed_holds.append(standing.row["sequence"])
+    work.closed_holds.append(standing.hold_key)
 
 
 def _logged(

@@ -85,11 +85,18 @@ def _read(connection: Connection, number: int) -> tuple[Campaign, two_stage.Stag
     if campaign is None or row["round"] < rounds_of(campaign):
         return None
     drawn = campaign.policy.arms * two_stage.length(campaign.policy)
+    first = (
+        select(decision.c.sequence, decision.c.round, decision.c.expires_at)
+        .where(decision.c.campaign == number)
+        .order_by(decision.c.sequence)
+        .limit(drawn)
+        .subquery()
+    )
     open_ = exists().where(
+        first.c.round < drawn,
+        hold.c.expires_at == first.c.expires_at,
         hold.c.campaign == number,
-        decision.c.campaign == number,
-        decision.c.sequence == hold.c.decision,
-        decision.c.round < drawn,
+        hold.c.decision == first.c.sequence,
     )
     if connection.execute(select(open_)).scalar_one():
         return None

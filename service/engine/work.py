@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,8 +13,7 @@ import orjson
 from cbwk_core import State
 from service.engine.campaign import Campaign
 from service.engine.ledger import Ledger
-
-MICROS_PER_SECOND = 1_000_000
+from service.times import MICROS_PER_SECOND
 
 # Rows of a table, column by column, all of one length.
 Columns = dict[str, Sequence[Any]]
@@ -45,9 +43,9 @@ class Work:
     created_at: int
     decided: list[Columns] = field(default_factory=list)  # new rows of the table decision
     held: list[Columns] = field(default_factory=list)  # of the table hold
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))  # of other tables
-    closed_holds: list[int] = field(default_factory=list)  # decisions whose hold row goes
-    emptied_holds: list[int] = field(default_factory=list)  # charged, still waiting for a reward
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # of other tables
+    closed_holds: list[tuple[int, int]] = field(default_factory=list)  # (expires_at, decision) of hold rows that go
+    emptied_holds: list[tuple[int, int]] = field(default_factory=list)  # charged, still waiting for a reward
     one_by_one: bool = False  # each outcome is told at once, and one that would spoil the model is not learnt
     lessons: list[Lesson] = field(default_factory=list)  # outcomes that the policy is told of together
     to_learn: int = 0  # how many of them the oracle learns from
@@ -60,7 +58,8 @@ class Work:
     def append(self, table: str, **columns: Any) -> int:
         """Number a row of the campaign's log and keep it for writing."""
         self.sequence += 1
-        self.rows[table].append({"campaign": self.campaign.number, "sequence": self.sequence, **columns})
+        row = {"campaign": self.campaign.number, "sequence": self.sequence, **columns}
+        self.rows.setdefault(table, []).append(row)
         return self.sequence
 
     @property

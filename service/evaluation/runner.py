@@ -24,8 +24,9 @@ from service.ids import uuid7
 from service.problems import Unavailable
 from service.store import tables
 from service.store.database import Database
-from service.store.reads.evaluations import LOST_AFTER_SECONDS, MICROS
+from service.store.reads.evaluations import LOST_AFTER_SECONDS
 from service.store.reads.shared import seen
+from service.times import MICROS_PER_SECOND
 
 # How many may wait behind those that run.
 WAITING_MAX = 1_000
@@ -249,5 +250,5 @@ def end_interrupted(database: Database) -> int:
         }
         query = update(evaluation).where(evaluation.c.status.in_(("queued", "running"))).values(**values)
         if database.dialect == "postgresql":
-            query = query.where(evaluation.c.beat_at < now - LOST_AFTER_SECONDS * MICROS)
+            query = query.where(evaluation.c.beat_at < now - LOST_AFTER_SECONDS * MICROS_PER_SECOND)
         return int(connection.execute(query).rowcount)

@@ -66,13 +66,21 @@ class Prepared:
         finally:
             cursor.close()
 
-    def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Carry it out once for each row of parameters."""
+    def run(self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> int:
+        """Carry it out once for each row of parameters, which have these names; how many rows of the table there were.
+
+        A driver that wants them in order is given the rows as they are, so that must be the order of the statement.
+        """
         text = self._text(connection, 0)
+        assert text.positions in (None, names), f"the statement has its parameters as {text.positions}"
+        given = [dict(zip(names, row, strict=True)) for row in rows] if text.positions is None else rows
         if len(rows) == 1:
-            run_on_driver(connection, "execute", text.sql, _parameters(text, rows[0])).close()
+            cursor = run_on_driver(connection, "execute", text.sql, given[0])
         else:
-            run_on_driver(connection, "executemany", text.sql, [_parameters(text, row) for row in rows]).close()
+            cursor = run_on_driver(connection, "executemany", text.sql, given)
+        found: int = cursor.rowcount
+        cursor.close()
+        return found
 
     def _text(self, connection: Connection, among: int) -> _Text:
         dialect = connection.dialect.name

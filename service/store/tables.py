@@ -40,7 +40,9 @@ ROLES = ("decider", "reader", "admin")
 
 # Every decision and outcome adds rows to these, under the lock of its campaign's state and so never without a campaign:
 # to have it looked up again for each row would take PostgreSQL a quarter of the time of adding it.
-_HOT = ("decision", "hold", "outcome")
+_HOT = ("decision", "outcome")
+# Small rows that change all the time: SQLite keeps them in the order of their key, not beside an index of it.
+_IN_KEY_ORDER = ("account",)
 
 
 def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueConstraint | Index, key: str) -> Table:
@@ -52,8 +54,7 @@ def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueC
         *columns,
         PrimaryKeyConstraint("campaign", key),
         *([] if name in _HOT else [ForeignKeyConstraint(["campaign"], ["campaign.number"])]),
-        # Rows that come and go: SQLite keeps them in the order of their key, not beside an index of it.
-        sqlite_with_rowid=name != "hold",
+        sqlite_with_rowid=name not in _IN_KEY_ORDER,
     )
 
 
@@ -129,19 +130,23 @@ decision = _of_campaign(
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
-    UniqueConstraint("campaign", "decision_id"),
+    # Ids that are made here grow with time: so what many campaigns add is at one place of the index.
+    UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
     key="sequence",
 )
 
-# Only open holds are here; the decision keeps its amounts for good.
-hold = _of_campaign(
+# Only open holds are here; the decision keeps amounts and expiry for good. So the key can lead with the expiry, which
+# then needs no index of its own, and what many campaigns add is at one place.
+hold = Table(
     "hold",
+    metadata,
+    Column("expires_at", BigInteger, nullable=False),
+    Column("campaign", Integer, nullable=False),
     Column("decision", BigInteger, nullable=False),
     Column("amounts", Text, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-    Index("ix_hold_expires_at", "expires_at"),
-    key="decision",
+    PrimaryKeyConstraint("expires_at", "campaign", "decision"),
+    sqlite_with_rowid=False,
 )
 
 # What became of a decision: one row per half that came, per void, expiry or late cost.

@@ -20,6 +20,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from service.store import tables
 from service.store.database import Database
 from service.store.migrate import migrate
 
@@ -50,6 +51,13 @@ class Server:
         """Run one statement outside any transaction, as the server's owner."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)
+
+
+def make_holds_due(database: Database) -> None:
+    """As if the time of everything that is open were up."""
+    with database.write() as connection:
+        for table in (tables.hold, tables.decision):
+            connection.execute(table.update().where(table.c.expires_at.is_not(None)).values(expires_at=1))
 
 
 @pytest.fixture(scope="session")

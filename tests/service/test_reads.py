@@ -9,6 +9,7 @@ from service.money import micros
 from service.schemas import admin, campaign
 from service.store import tables
 from service.store.reads import export
+from tests.service.databases import make_holds_due
 from tests.service.http_client import key_for, served
 
 RESOURCES = ("usd", "impressions")
@@ -146,8 +147,7 @@ def test_the_movements_of_the_ledger_sum_to_the_accounts(story):
 
 
 def test_expired_and_late_decisions_are_movements_too(story, database):
-    with database.write() as connection:
-        connection.execute(tables.hold.update().values(expires_at=1))
+    make_holds_due(database)
     story.runner.run(story.app.state.engine.submit(Expire()))
     report(story, "d8", costs={"usd": 0.001, "impressions": 1})
     accounts = budget_of(story)

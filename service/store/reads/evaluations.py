@@ -12,9 +12,8 @@ from service.problems import NotFound
 from service.store import tables
 from service.store.database import clock_micros
 from service.store.reads.shared import Row, from_cursor, page, seen
-from service.times import moment_text
+from service.times import MICROS_PER_SECOND, moment_text
 
-MICROS = 1_000_000
 # A server that works on an evaluation says so every few seconds; one that has not for so long is gone.
 LOST_AFTER_SECONDS = 30
 _LOST = {"code": "interrupted", "message": "the server that worked on it ended"}
@@ -52,7 +51,7 @@ def evaluation(connection: Connection, campaign_id: str, evaluation_id: str) -> 
 
 def _view(campaign_id: str, row: Row, now: int) -> dict[str, Any]:
     status, error = row["status"], None if row["error"] is None else json.loads(row["error"])
-    if status in ("queued", "running") and row["beat_at"] < now - LOST_AFTER_SECONDS * MICROS:
+    if status in ("queued", "running") and row["beat_at"] < now - LOST_AFTER_SECONDS * MICROS_PER_SECOND:
         status, error = "failed", _LOST
     return {
         "id": row["id"],

@@ -131,6 +131,6 @@ def test_nothing_is_believed_of_how_any_campaign_was_left_after_a_failure(databa
     assert states_read == [[1], [2]]
     with monkeypatch.context() as spoilt:
         spoilt.setattr(processor, "_observe", lambda work: 1 / 0)
-        processor.run([Item(Decide("a", "2", [0.5, 0.5]), 0.0)])
+        processor.run([Item(Feedback("a", "1", void=True), 0.0)])
     processor.run([Item(Decide("b", "3", [0.5, 0.5]), 0.0)])
     assert states_read == [[1], [2], [2]]

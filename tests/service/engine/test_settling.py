@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import update
 
 from service.engine.commands import Adjust, Decide, Expire, Feedback
 from service.engine.replaying import replay
 from service.problems import Conflict, Invalid, NotFound
 from service.store import tables
+from tests.service.databases import make_holds_due
 from tests.service.engine.campaigns import accounts, rows, with_campaign
 
 ONE = 1_000_000
@@ -22,12 +22,6 @@ async def decided(engine, name="d1"):
 
 async def told(engine, name="d1", **halves):
     return await engine.submit(Feedback("c", name, **halves))
-
-
-def expire_now(database):
-    """Make every hold due."""
-    with database.write() as connection:
-        connection.execute(update(tables.hold).values(expires_at=0))
 
 
 def test_a_decision_holds_its_max_costs(database):
@@ -98,7 +92,7 @@ def test_expiry_books_the_hold_or_frees_it(database, missing_cost, spent, reward
         await decided(engine)
         if rewarded:
             await told(engine, reward=1.0)
-        expire_now(database)
+        make_holds_due(database)
         await engine.submit(Expire())
 
     with_campaign(database, play, feedback={"missing_cost": missing_cost})
@@ -112,7 +106,7 @@ def test_expiry_books_the_hold_or_frees_it(database, missing_cost, spent, reward
 def test_expiry_teaches_nothing_where_a_missing_reward_is_null(database):
     async def play(engine):
         await decided(engine)
-        expire_now(database)
+        make_holds_due(database)
         await engine.submit(Expire())
 
     with_campaign(database, play, feedback={"missing_reward": None})
@@ -124,7 +118,7 @@ def test_expiry_of_a_charged_decision_settles_it_with_the_missing_reward(databas
     async def play(engine):
         await decided(engine)
         await told(engine, costs={"usd": 0.5})
-        expire_now(database)
+        make_holds_due(database)
         await engine.submit(Expire())
 
     with_campaign(database, play)
@@ -140,7 +134,7 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
         if way == "voided":
             await told(engine, void=True)
         else:
-            expire_now(database)
+            make_holds_due(database)
             await engine.submit(Expire())
         late = await told(engine, reward=1.0, costs={"usd": 0.25})
         again = await told(engine, reward=1.0, costs={"usd": 0.25})
@@ -188,7 +182,7 @@ def test_a_reward_after_a_charged_decision_has_expired_is_kept_and_taught_no_sec
     async def play(engine):
         await decided(engine)
         await told(engine, costs={"usd": 0.25})
-        expire_now(database)
+        make_holds_due(database)
         await engine.submit(Expire())
         return [await told(engine, reward=1.0), await told(engine, reward=1.0)]
 

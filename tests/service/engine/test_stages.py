@@ -17,6 +17,7 @@ from service.engine.replaying import replay
 from service.problems import Conflict
 from service.store import reads, tables
 from service.store.database import Database
+from tests.service.databases import make_holds_due
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.staged import (
     ARMS,
@@ -121,8 +122,7 @@ def test_voids_and_expiries_in_stage_one_are_waited_for_and_teach_nothing(databa
                 elif i not in expired:
                     await report(engine, i, bodies[-1])
             waiting = await conclude(engine, database), len(stage_changes(database))
-        with database.write() as connection:  # their time is up
-            connection.execute(tables.hold.update().values(expires_at=1))
+        make_holds_due(database)
         async with running(database) as engine:
             await engine.submit(Expire())
             await conclude(engine, database)
