@@ -155,8 +155,7 @@ class Engine:
                 raise Unavailable(FULL, kind="queue-full")
             self._waiting += len(commands)
             self._queue.append(waiter)
-            # The first one too, from which on the thread waits no longer than it may.
-            if len(self._queue) == 1 or not self._is_worth_waiting():
+            if not self._is_worth_waiting():
                 self._changed.notify()
         return waiter
 
@@ -199,7 +198,8 @@ class Engine:
         with self._changed:
             while True:
                 while not self._queue and not self._stopping:
-                    self._changed.wait()
+                    # Nobody is told of what comes in the event loop's turn, which may last.
+                    self._changed.wait(READING_SECONDS_MAX if self._reading else None)
                 if self._is_worth_waiting():
                     self._changed.wait_for(lambda: not self._is_worth_waiting(), READING_SECONDS_MAX)
                 if not self._queue:

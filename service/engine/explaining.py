@@ -34,8 +34,11 @@ def packed(
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
     with np.errstate(over="ignore"):  # what is too large for it is shown as the largest
-        predictions = thought.predictions.astype("<f2").reshape(len(probabilities), -1).view(np.uint8)
-    shares = probabilities[:, :-1].astype("<f4").view(np.uint8)
+        halves = thought.predictions.astype("<f2")
+    singles = probabilities[:, :-1].astype("<f4")
+    if len(probabilities) == 1 and not any(in_full):
+        return [_SHORT + halves.tobytes() + singles.tobytes()]
+    predictions, shares = halves.reshape(len(probabilities), -1).view(np.uint8), singles.view(np.uint8)
     wide = predictions.shape[1]
     table = np.full((len(shares), 1 + wide + shares.shape[1]), _SHORT[0], dtype=np.uint8)
     table[:, 1 : 1 + wide], table[:, 1 + wide :] = predictions, shares

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import structlog
 from sqlalchemy import Connection, delete, select
+from sqlalchemy.exc import IntegrityError
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
 from service.engine import administration, deciding, flight, models, rows, settling, stages
@@ -48,9 +49,16 @@ EXPIRE_ROWS_MAX = 1_000
 # A snapshot is due after so many outcomes learnt since the last one.
 SNAPSHOT_OUTCOMES = 1_000
 SNAPSHOTS_KEPT = 2
+# Who has repeated one request, after a timeout, is about to repeat more: so many transactions then look for decisions
+# before they decide. Otherwise that would be a statement in each for what hardly ever happens.
+WATCHFUL_TRANSACTIONS = 1_000
 AWAY = "the database did not answer; try again"
 
 log = structlog.get_logger(__name__)
+
+
+class Unsure(Exception):  # noqa: N818
+    """A request was answered without a new decision, and nobody has looked whether there is an old one."""
 
 
 @dataclass
@@ -59,6 +67,7 @@ class Attempt:
 
     caught_up: set[int] = field(default_factory=set)  # campaigns that are no longer far behind the log
     one_by_one: bool = False
+    watchful: bool = False  # look for decisions that were made before
 
 
 class Processor:
@@ -84,6 +93,8 @@ class Processor:
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
         self._noticed: dict[int, tuple[int, int]] = {}  # each campaign's model and the changes of the world it has seen
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
+        self._due: set[int] = set()  # campaigns with so many of them that a snapshot should be made
+        self._watchful = 0  # so many transactions still look for repeats
 
     def run(self, items: Sequence[Item]) -> None:
         """Answer every item; never raises for what an item asked."""
@@ -125,20 +136,28 @@ class Processor:
     def _transact_caught_up(self, items: Sequence[Item]) -> None:
         """One transaction; a campaign far behind the log is first brought up to it without its lock.
 
-        Where outcomes cannot all be learnt it is made again, and those that can are learnt one by one.
+        It is made again where outcomes cannot all be learnt, and those that can are learnt one by one; and where a
+        decision was made before, or may have been. Only then that is looked for: otherwise the database tells, which
+        refuses a second decision of the same id.
         """
-        attempt = Attempt()
+        attempt = Attempt(watchful=self._watchful > 0)
+        self._watchful = max(0, self._watchful - 1)
         while True:
             try:
                 self._transact(items, attempt)
-            except (FarBehind, settling.Unsound) as error:
+            except (FarBehind, settling.Unsound, IntegrityError, Unsure) as error:
                 for item in items:  # a campaign made in the transaction that was given up gets another number
                     self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
                 if isinstance(error, FarBehind):
                     self._catch_up(error.number)
                     attempt.caught_up.add(error.number)
-                else:
+                elif isinstance(error, settling.Unsound):
                     attempt.one_by_one = True
+                elif attempt.watchful:
+                    raise
+                else:
+                    attempt.watchful = True
+                    self._watchful = WATCHFUL_TRANSACTIONS
             else:
                 return
 
@@ -148,7 +167,7 @@ class Processor:
             row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
             known = current(connection, self._memory, dict(row))
         self._memory.remember(known.campaign, known.state, known.sequence, known.model_version)
-        self._unsaved[number] = max(self._unsaved[number], known.unsaved)
+        self._learnt(number, max(0, known.unsaved - self._unsaved[number]))
 
     def _fail(self, error: BaseException) -> None:
         """Nobody knows what is on the disk now; whoever starts next finds what was committed."""
@@ -166,8 +185,12 @@ class Processor:
             for item in alone:
                 item.answer = self._without_campaign(connection, item, now)
             works = self._locked(connection, mine, now, attempt, fresh=not alone)
-            known = rows.decisions(connection, {work.campaign.number: _ids(mine[name]) for name, work in works.items()})
-            together = self._serve(connection, works, mine, known)
+            kinds = (Decide, Feedback) if attempt.watchful else (Feedback,)
+            wanted = {work.campaign.number: _ids(mine[name], kinds) for name, work in works.items()}
+            known = rows.decisions(connection, wanted)
+            together, unkept = self._serve(connection, works, mine, known)
+            if unkept and not attempt.watchful:
+                raise Unsure
             if any(isinstance(item.command, Expire) for item in alone):
                 expired = self._expire(connection, works, now, attempt)
                 for item in items:
@@ -181,13 +204,19 @@ class Processor:
         for work in works.values():
             left = Left(work.status, work.now, work.ledger.accounts, epoch)
             self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
-            self._unsaved[work.campaign.number] += work.learnt
+            if work.learnt:
+                self._learnt(work.campaign.number, work.learnt)
             (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
         # Only now: should it fail, what is committed is remembered.
         self._metrics.batch_size.observe(len(items))
         for work in works.values():
             if "outcome" in work.rows:
                 self._observe(work)
+
+    def _learnt(self, number: int, outcomes: int) -> None:
+        self._unsaved[number] += outcomes
+        if self._unsaved[number] >= SNAPSHOT_OUTCOMES:
+            self._due.add(number)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -254,7 +283,7 @@ class Processor:
             if number not in attempt.caught_up and is_far_behind(self._memory, row):
                 raise FarBehind(number)
             known = current(connection, self._memory, row)
-            self._unsaved[number] = max(self._unsaved[number], known.unsaved)
+            self._learnt(number, max(0, known.unsaved - self._unsaved[number]))
             last = Left(row["status"], row["last_event_at"], accounts[number])
             works[known.campaign.id] = self._work(known, last, now, attempt)
         return works
@@ -286,10 +315,11 @@ class Processor:
         works: Mapping[str, Work],
         mine: Mapping[str | None, Sequence[Item]],
         known: Mapping[int, dict[str, Any]],
-    ) -> list[Kept]:
+    ) -> tuple[list[Kept], int]:
         """Outcomes first, then changes, then decisions; `known` are the stored decisions that items name.
 
-        What several campaigns keep together is not in their works.
+        Returns what several campaigns keep together, which is not in their works, and how many decisions were asked
+        for of which nothing new is kept.
         """
         asked: list[tuple[Work, list[Item], list[Decide]]] = []
         for name, work in works.items():
@@ -312,7 +342,9 @@ class Processor:
             answers = [found[number]] if number in found else deciding.decide(work, requests, known[number], vectors)
             for item, answer in zip(decides, answers, strict=True):
                 item.answer = answer
-        return together
+        made = [columns for work in works.values() for columns in work.decided] + [one.decided for one in together]
+        unkept = sum(len(decides) for _, decides, _ in asked) - sum(len(columns["arm"]) for columns in made)
+        return together, unkept
 
     def _settle(self, connection: Connection, work: Work, items: Sequence[Item], known: Mapping[str, Any]) -> None:
         feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
@@ -380,7 +412,8 @@ class Processor:
         """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
         if self.failed:
             return
-        for number in [number for number, learnt in self._unsaved.items() if learnt >= SNAPSHOT_OUTCOMES]:
+        while self._due:
+            number = self._due.pop()
             known = self._memory.recall(number)
             self._unsaved.pop(number)
             if known is None:
@@ -422,16 +455,14 @@ class Processor:
 
     def save_all(self) -> None:
         """Snapshots of everything that has learnt since its last one: before the process stops."""
-        for number in list(self._unsaved):
-            if self._unsaved[number]:
-                self._unsaved[number] = SNAPSHOT_OUTCOMES
+        self._due.update(number for number, learnt in self._unsaved.items() if learnt)
         self.save_due()
 
 
-def _ids(items: Sequence[Item]) -> list[str]:
-    """The decisions that items name."""
+def _ids(items: Sequence[Item], kinds: Any) -> list[str]:
+    """The decisions that items of these kinds name."""
     commands = [item.command for item in items]
-    return [one.decision_id for one in commands if isinstance(one, Decide | Feedback) and one.decision_id is not None]
+    return [one.decision_id for one in commands if isinstance(one, kinds) and one.decision_id is not None]
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:

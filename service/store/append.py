@@ -165,7 +165,9 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
                 together = once + _row_by_row(others, start, size)
                 run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
-    if start < rows:
+    if rows == 1:
+        run_on_driver(connection, "execute", columns.insert, [column[0] for column in given]).close()
+    elif start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
         run_on_driver(connection, "executemany", columns.insert, left).close()
 

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -234,18 +234,12 @@ class Database:
         """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
         assert not self._closed, "a closed database has lost its lock"
         with self._standing.begin() if self.dialect == "sqlite" else self._writer.begin() as connection:
-            if isinstance(self._standing, StandingSqlite):
-                self._standing.used_by(None)
             yield connection
 
-    @contextmanager
-    def write_standing(self, user: object) -> Iterator[Connection]:
+    def write_standing(self, user: object) -> AbstractContextManager[Connection]:
         """The same on a connection that is kept for whoever writes all the time: one at a time."""
         assert not self._closed, "a closed database has lost its lock"
-        with self._standing.begin() as connection:
-            if isinstance(self._standing, StandingSqlite):
-                self._standing.used_by(user)
-            yield connection
+        return self._standing.begin(user)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

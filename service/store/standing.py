@@ -43,14 +43,17 @@ class StandingConnection(ABC):
         self._connection: Connection | None = None
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """One transaction: committed at the end of the block, rolled back if an exception leaves it."""
+    def begin(self, user: object = None) -> Iterator[Connection]:
+        """One transaction: committed at the end of the block, rolled back if an exception leaves it.
+
+        `user` is who will know what it has written; None is always somebody else.
+        """
         if not self._turn.acquire(timeout=self._wait_seconds):
             raise NoConnection(f"the writing connection was not free within {self._wait_seconds} s")
         try:
             connection = self._opened()
             try:
-                self._begin(connection)
+                self._begin(connection, user)
                 yield connection
                 self._commit(connection)
             except BaseException:
@@ -74,7 +77,7 @@ class StandingConnection(ABC):
         return True
 
     @abstractmethod
-    def _begin(self, connection: Connection) -> None: ...
+    def _begin(self, connection: Connection, user: object) -> None: ...
 
     @abstractmethod
     def _commit(self, connection: Connection) -> None:
@@ -115,21 +118,15 @@ class StandingSqlite(StandingConnection):
         self._version = None
         return super()._made()
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection, user: object) -> None:
         self._run(connection, "BEGIN IMMEDIATE").close()
         # By this SQLite tells whether another connection has written since it was last asked on this one.
         cursor = self._run(connection, "PRAGMA data_version")
         (version,) = cursor.fetchone()
         cursor.close()
-        if version != self._version:
-            self._version = version
+        if version != self._version or user is None or user is not self._user:
             self.epoch += 1
-
-    def used_by(self, user: object) -> None:
-        """Say whose the transaction is that has begun; None is always somebody else."""
-        if user is None or user is not self._user:
-            self.epoch += 1
-        self._user = user
+        self._version, self._user = version, user
 
     def _roll_back(self, connection: Connection) -> None:
         self.epoch += 1  # a COMMIT that failed may have been one
@@ -164,7 +161,7 @@ class StandingPostgresql(StandingConnection):
         # Else the driver would prepare what comes often, and to PgBouncer a COMMIT would look like any statement.
         return run_on_driver(connection, "execute", statement, prepare=False)
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: Connection, user: object) -> None:
         cursor = self._run(
             connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
         )

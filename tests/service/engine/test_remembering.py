@@ -51,6 +51,7 @@ def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again
         Decide("c", "second", [0.1, 0.2]),
         Feedback("c", "first", void=True),
         SetStatus("c", "pause"),
+        SetStatus("c", "resume"),
         Decide("c", "third", [0.1, 0.2]),
     )
     assert before
