@@ -73,6 +73,7 @@ def shape_of(policy: SquareCBwK) -> dict[str, Any]:
         "preset.constant": rules.constant,
         "preset.projected": rules.projected,
         "preset.ridge": rules.ridge,
+        "preset.scaled_ridge": rules.scaled_ridge,
     }
 
 

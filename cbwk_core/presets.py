@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Preset:
     exits: one exhausted resource ends everything (Algorithm 1, line "Exit"); otherwise only what needs it is masked.
     notebook_gamma: γ of the authors' code instead of the theorem's.
     projected: θ is kept in the unit ball.
-    ridge: A_0 = ridge · I.
+    ridge: A_0 = ridge · I. scaled_ridge: more in linear models of many parameters (`linear_ridge`).
     watches: the Newton oracle begins anew when its errors say that the world has changed, unless told how to forget.
     linked_costs: a link chosen for the reward is that of the costs too, with the Newton oracle.
     """
@@ -31,8 +32,22 @@ class Preset:
     notebook_gamma: bool
     projected: bool
     ridge: float
+    scaled_ridge: bool
     watches: bool
     linked_costs: bool
+
+    def linear_ridge(self, parameters: int) -> float:
+        """A_0 = this · I in a linear model of so many parameters, the constant's among them.
+
+        The ridge is the variance of a residual over that of a parameter. Parameters of length 1 in all have variance
+        1/m if they share it, and 1 if it may be any one's alone: scaled, it is the geometric mean of the two answers,
+        but no less than `ridge`, which is more below 13 parameters.
+
+        >>> practical = PRESETS["practical"]
+        >>> practical.linear_ridge(9), round(practical.linear_ridge(53), 3), PRESETS["paper"].linear_ridge(53)
+        (0.3, 0.607, 1.0)
+        """
+        return max(self.ridge, RESIDUAL_PRIOR * sqrt(parameters)) if self.scaled_ridge else self.ridge
 
 
 PRESETS = {
@@ -44,6 +59,7 @@ PRESETS = {
         notebook_gamma=False,
         projected=True,
         ridge=1.0,
+        scaled_ridge=False,
         watches=False,
         linked_costs=False,
     ),
@@ -55,12 +71,14 @@ PRESETS = {
         notebook_gamma=True,
         projected=True,
         ridge=1.0,
+        scaled_ridge=False,
         watches=False,
         linked_costs=False,
     ),
     # linked_costs: where money is paid for clicks, a linear cost is wrong where the linear reward is, and the errors
     # cancel in r - λ·c, whose sign decides; with a logistic reward beside a linear cost they do not.
-    # ridge: a prior deviation of θ of about two residual deviations; anything from 0.1 to 1 did nearly as well.
+    # ridge: a prior deviation of θ of about two residual deviations; with few features anything from 0.1 to 1 did
+    # nearly as well. Kernels keep it however many features they have: more of them approximate the same prior better.
     "practical": Preset(
         constant=True,
         explore_null=False,
@@ -69,13 +87,14 @@ PRESETS = {
         notebook_gamma=False,
         projected=False,
         ridge=0.3,
+        scaled_ridge=True,
         watches=True,
         linked_costs=True,
     ),
 }
 
-# The score of a logistic target before its first outcome, the weight of the constant feature: a rate of 5 %. With the
-# ridge above, the prior's deviation of the constant takes in 1 % and 25 %. From 0, a rate of ½, every open decision
+# The score of a logistic target before its first outcome, the weight of the constant feature: a rate of 5 %. With a
+# ridge of 0.3 the prior's deviation of the constant takes in 1 % and 25 %. From 0, a rate of ½, every open decision
 # would count as half a max cost until the first outcomes come: prices that move at such costs stop moving for good.
 FIRST_SCORE = -3.0
 # Step and ceiling of the prices in units of value (dual.ValueDual): p* is at most 1; half as much again lets a price

@@ -62,7 +62,7 @@ def _linear(
         targets=targets,
         blocks=blocks,
         link=link,
-        ridge=preset.ridge,
+        ridge=preset.linear_ridge(dimension),
         radius=1.0 if preset.projected else None,
         local_curvature=not preset.projected,
         forgetting=None if forgetting == NEVER else forgetting,

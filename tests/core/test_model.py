@@ -62,7 +62,7 @@ def test_another_policy_of_the_same_shape_goes_on_from_a_model_as_the_first_does
         ({"model": "shared"}, ("model", "arms")),
         ({"oracle": "gradient"}, ("oracle",)),
         ({"link": "logistic"}, ("link",)),
-        ({"preset": "paper"}, ("preset.constant", "preset.projected", "preset.ridge")),
+        ({"preset": "paper"}, ("preset.constant", "preset.projected", "preset.ridge", "preset.scaled_ridge")),
     ],
 )
 def test_a_model_of_another_shape_is_refused_with_what_differs(changes, differing):
