@@ -80,7 +80,8 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._changed = Condition()  # guards the queue, its length, `_stopping` and `_reading`
+        self._changed = Condition()  # guards the queue, its length, `_stopping`, `_telling` and `_reading`
+        self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._pace = Pace(deadline_seconds, queue_max)
         self._batch_max, self._under_way_max = self._pace.batch_max, queue_max
@@ -172,19 +173,26 @@ class Engine:
             items = [item for waiter in batch for item in waiter.items]
             started = time.monotonic()
             try:
-                self._processor.run(items)
+                self._processor.process(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
             ended = time.monotonic()
             self._keep_pace(len(items), ended - started)
             self._answer_soon(batch, ended)
-            self._processor.save_due()  # nobody waits for it
+            # Nobody waits for the rest: clients read their answers meanwhile.
+            self._let_tell()
+            self._processor.conclude()
+            self._processor.save_due()
             if self._processor.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)
         self._processor.save_all()
         self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _let_tell(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._telling and self._is_worth_waiting()), READING_SECONDS_MAX)
 
     def _keep_pace(self, commands: int, seconds: float) -> None:
         self._pace = self._pace.after(commands, seconds, self._lag_seconds)
@@ -233,7 +241,7 @@ class Engine:
 
     def _answer_soon(self, waiters: Sequence[Waiter], since: float) -> None:
         # In this order: the event loop may be answering just now, and whoever takes them says that it has read.
-        self._reading = True
+        self._telling = self._reading = True
         self._answered.append((waiters, since))
         self._loop.call_soon_threadsafe(self.answer)
 
@@ -251,6 +259,9 @@ class Engine:
             for waiter in waiters:
                 if not waiter.gone:  # who is gone does not change that what was committed stays committed
                     _deliver(waiter)
+        with self._changed:
+            self._telling = bool(self._answered)
+            self._changed.notify()
         self._loop.call_soon(self._have_read)  # which comes after everything that can be read now
 
     def _have_read(self) -> None:

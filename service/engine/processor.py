@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import structlog
@@ -61,6 +61,14 @@ class Unsure(Exception):  # noqa: N818
     """A request was answered without a new decision, and nobody has looked whether there is an old one."""
 
 
+class Committed(NamedTuple):
+    """A transaction that has ended well."""
+
+    works: Sequence[Work]
+    epoch: int | None
+    commands: int
+
+
 @dataclass
 class Attempt:
     """How a transaction is tried."""
@@ -95,8 +103,14 @@ class Processor:
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
         self._due: set[int] = set()  # campaigns with so many of them that a snapshot should be made
         self._watchful = 0  # so many transactions still look for repeats
+        self._committed: Committed | None = None  # what `conclude` has still to remember
 
     def run(self, items: Sequence[Item]) -> None:
+        """Answer every item and conclude."""
+        self.process(items)
+        self.conclude()
+
+    def process(self, items: Sequence[Item]) -> None:
         """Answer every item; never raises for what an item asked."""
         # Expiry locks campaigns as it finds them, so it goes alone: nobody then waits for locks out of order.
         timed = [item for item in items if isinstance(item.command, Expire)]
@@ -176,6 +190,7 @@ class Processor:
         self.failed = True
 
     def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
+        self.conclude()
         with self._database.write_standing(self) as connection:
             now = self._database.now_micros(connection)
             mine: dict[str | None, list[Item]] = defaultdict(list)
@@ -199,19 +214,33 @@ class Processor:
                 self._write(connection, works.values(), together)
                 self._reached("before-commit")
             epoch = self._database.epoch()
+        self._committed = Committed([*works.values()], epoch, len(items))
         if works:
             self._reached("after-commit")
-        for work in works.values():
-            left = Left(work.status, work.now, work.ledger.accounts, epoch)
-            self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
-            if work.learnt:
-                self._learnt(work.campaign.number, work.learnt)
-            (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
-        # Only now: should it fail, what is committed is remembered.
-        self._metrics.batch_size.observe(len(items))
-        for work in works.values():
-            if "outcome" in work.rows:
-                self._observe(work)
+
+    def conclude(self) -> None:
+        """Remember what was committed last, if that is still to be done, and tell the metrics; never raises.
+
+        Nobody needs it before the next transaction, so clients can have their answers first.
+        """
+        done, self._committed = self._committed, None
+        if done is None:
+            return
+        try:
+            for work in done.works:
+                left = Left(work.status, work.now, work.ledger.accounts, done.epoch)
+                self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
+                if work.learnt:
+                    self._learnt(work.campaign.number, work.learnt)
+                (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
+            # Only now: should it fail, what is committed is remembered.
+            self._metrics.batch_size.observe(done.commands)
+            for work in done.works:
+                if "outcome" in work.rows:
+                    self._observe(work)
+        except Exception as error:
+            log.error("what was committed is read again", exc_info=error)
+            self._memory.doubt()
 
     def _learnt(self, number: int, outcomes: int) -> None:
         self._unsaved[number] += outcomes
