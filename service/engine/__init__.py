@@ -178,10 +178,10 @@ class Engine:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
             ended = time.monotonic()
-            self._keep_pace(len(items), ended - started)
             self._answer_soon(batch, ended)
             # Nobody waits for the rest: clients read their answers meanwhile.
             self._let_tell()
+            self._keep_pace(len(items), ended - started)
             self._processor.conclude()
             self._processor.save_due()
             if self._processor.failed and not self._stopping:

@@ -91,7 +91,7 @@ def _of_campaign(
         "arm": arms,
         "arm_id": [arm_ids[arm] for arm in arms],
         "gamma": same(float(thought.gamma[0, 0]), made),
-        "prices": same(thought.prices[0].astype("<f8").tobytes(), made),
+        "prices": same(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
         "hold": [holds[arm] for arm in arms],
         "decided_at": same(now, made),
         "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),

@@ -16,8 +16,11 @@ from service.engine.campaign import Campaign
 def numbers_kept(ticket: Ticket) -> list[bytes]:
     """What the column `numbers` keeps of n decisions, float64: predicted reward, value, predicted costs, pace."""
     d, numbers = ticket.resources, ticket.numbers
-    kept = np.empty((len(numbers), 2 + 2 * d), dtype="<f8")
     # The round has a column of its own, and so has the hold, which comes last.
+    if len(numbers) == 1:
+        row = numbers.astype("<f8", copy=False).tobytes()
+        return [row[: 8 * 2] + row[8 * 3 : 8 * (3 + 2 * d)]]
+    kept = np.empty((len(numbers), 2 + 2 * d), dtype="<f8")
     kept[:, :2], kept[:, 2:] = numbers[:, :2], numbers[:, 3 : 3 + 2 * d]
     whole, width = kept.tobytes(), 8 * (2 + 2 * d)
     return [whole[at : at + width] for at in range(0, width * len(numbers), width)]
