@@ -1,0 +1,98 @@
+"""A request that was made before gets the first answer, whether or not the engine was looking for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine import processor as processing
+from service.engine import rows as statements
+from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
+from service.engine.processor import Processor
+from service.store import tables
+from service.store.reads import verify
+from tests.service.engine.campaigns import config, rows
+
+
+@pytest.fixture
+def looked_for(monkeypatch):
+    """The ids that the engine has asked the database for, transaction by transaction."""
+    asked = []
+    decisions = statements.decisions
+
+    def noted(connection, wanted):
+        asked.append([each for ids in wanted.values() for each in ids])
+        return decisions(connection, wanted)
+
+    monkeypatch.setattr(statements, "decisions", noted)
+    return asked
+
+
+@pytest.fixture
+def run(database):
+    """Carry out commands in one transaction; their answers."""
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+
+    def carried_out(*commands):
+        items = [Item(command, 0.0) for command in commands]
+        processor.run(items)
+        return [item.answer for item in items]
+
+    return carried_out
+
+
+def decide(name, campaign="c", context=(0.3, 0.6)):
+    return Decide(campaign, name, list(context))
+
+
+def test_ids_are_looked_for_only_after_somebody_has_repeated_one(run, database, looked_for, monkeypatch):
+    monkeypatch.setattr(processing, "WATCHFUL_TRANSACTIONS", 2)
+    run(CreateCampaign(config()))
+    looked_for.clear()
+    (first,) = run(decide("a"))
+    run(decide("b"))
+    (again,) = run(decide("a"))
+    assert (again.body, again.replayed, first.replayed) == (first.body, True, False)
+    for name in "cde":
+        run(decide(name))
+    assert looked_for == [[], [], [], ["a"], ["c"], ["d"], []]
+    assert len(rows(database, tables.decision)) == 5
+
+
+def test_a_repeat_among_new_requests_of_several_campaigns_is_made_once(run, database):
+    names = [f"c{number}" for number in range(6)]
+    run(*(CreateCampaign(config(name)) for name in names))
+    (first,) = run(decide("x", "c2"))
+    answers = run(*(decide("x", name) for name in names), decide("y", "c2"), decide("y", "c2"))
+    assert answers[2].body == first.body
+    assert [answer.replayed for answer in answers] == [False, False, True, False, False, False, False, True]
+    assert len(rows(database, tables.decision)) == 7
+    with database.read() as connection:
+        assert all(verify(connection, name)["ok"] for name in names)
+
+
+def test_another_body_under_an_id_that_was_used_is_refused_without_a_trace(run, database):
+    run(CreateCampaign(config()))
+    run(decide("a"))
+    before = [rows(database, table) for table in (tables.decision, tables.hold, tables.account)]
+    refused, fine = run(decide("a", context=(0.5, 0.5)), decide("b"))
+    assert (refused.kind, fine.body["decision_id"]) == ("decision-id-reused", "b")
+    assert rows(database, tables.decision)[:1] == before[0]
+
+
+@pytest.mark.parametrize("end", ["paused", "ended"])
+def test_what_was_decided_before_a_campaign_ended_is_told_again_after_it(run, end):
+    run(CreateCampaign(config(horizon=1 if end == "ended" else 1000)))
+    (first,) = run(decide("a"))
+    if end == "paused":
+        run(SetStatus("c", "pause"))
+    again, other = run(decide("a"), decide("b"))
+    assert again.body == first.body
+    assert again.replayed
+    assert (other.body["arm"], other.body["reason"]) == (None, end)
+
+
+def test_outcomes_are_found_whoever_looks(run):
+    run(CreateCampaign(config()))
+    run(decide("a"))
+    told, unknown = run(Feedback("c", "a", void=True), Feedback("c", "b", void=True))
+    assert (told.body["status"], unknown.kind) == ("voided", "decision-not-found")
