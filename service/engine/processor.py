@@ -167,7 +167,7 @@ class Processor:
                     attempt.caught_up.add(error.number)
                 elif isinstance(error, settling.Unsound):
                     attempt.one_by_one = True
-                elif attempt.watchful:
+                elif attempt.watchful or not (isinstance(error, Unsure) or self._database.is_second_decision(error)):
                     raise
                 else:
                     attempt.watchful = True

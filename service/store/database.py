@@ -27,11 +27,11 @@ import psycopg
 from psycopg.types.string import BytesBinaryDumper
 from sqlalchemy import Connection, Engine, QueuePool, Table, create_engine, event, select, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
-from service.store import locking
+from service.store import locking, tables
 from service.store.append import append_columns, append_rows
 from service.store.prepared import Row, run_on_driver
 from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
@@ -55,6 +55,8 @@ _FILE_CODES = frozenset(
     }
 )
 _AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
+# SQLite tells which columns, not which constraint.
+_SECOND_DECISION = "UNIQUE constraint failed: decision.decision_id, decision.campaign"
 
 # SQLite has no clock of its own, and the machine's may be set back while we run: it is read once, and from then on a
 # clock that nobody sets is added, on Linux the one that does not stop while a laptop sleeps.
@@ -316,6 +318,13 @@ class Database:
     def is_file_error(error: BaseException) -> bool:
         """Whether SQLite's file failed: then nobody knows what is on the disk, and the process should end."""
         return _sqlite_code(error.orig if isinstance(error, DBAPIError) and error.orig else error) in _FILE_CODES
+
+    @staticmethod
+    def is_second_decision(error: IntegrityError) -> bool:
+        """Whether a decision was refused because there is one of its id; any other refusal is a mistake of ours."""
+        if isinstance(error.orig, psycopg.Error):
+            return error.orig.diag.constraint_name == tables.DECISION_IDS.name
+        return str(error.orig) == _SECOND_DECISION
 
 
 def clock_micros(connection: Connection) -> int:

@@ -106,6 +106,9 @@ account = _of_campaign(
     key="resource",
 )
 
+# Ids that are made here grow with time: so what many campaigns add is at one place of the index.
+DECISION_IDS = UniqueConstraint("decision_id", "campaign")
+
 decision = _of_campaign(
     "decision",
     Column("sequence", BigInteger, nullable=False),
@@ -130,8 +133,7 @@ decision = _of_campaign(
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
-    # Ids that are made here grow with time: so what many campaigns add is at one place of the index.
-    UniqueConstraint("decision_id", "campaign"),
+    DECISION_IDS,
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
     key="sequence",
 )

@@ -54,12 +54,12 @@ def _answer_before_commit(patch: Patch) -> None:
     """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
-    right_run = Processor.run
+    right_process = Processor.process
 
-    def run(self: Processor, items: Sequence[Any]) -> None:
+    def process(self: Processor, items: Sequence[Any]) -> None:
         serving.append(True)
         try:
-            right_run(self, items)
+            right_process(self, items)
         finally:
             serving.clear()
 
@@ -82,7 +82,7 @@ def _answer_before_commit(patch: Patch) -> None:
 
         return write
 
-    patch.setattr(Processor, "run", run)
+    patch.setattr(Processor, "process", process)
     patch.setattr(Database, "write", late(Database.write))
     patch.setattr(Database, "write_standing", late(Database.write_standing))
 
@@ -135,23 +135,23 @@ def _expiry_keeps_hold(patch: Patch) -> None:
 
 def _remembered_ids(patch: Patch) -> None:
     """Which decisions there are is known from memory: a process that has just started knows of none."""
-    right_decide, right_run = deciding.decide, Processor.run
+    right_decide, right_process = deciding.decide, Processor.process
     serving: list[Any] = []
 
-    def run(self: Processor, items: Sequence[Any]) -> None:
+    def process(self: Processor, items: Sequence[Any]) -> None:
         serving.append(self)
         try:
-            right_run(self, items)
+            right_process(self, items)
         finally:
             serving.clear()
 
-    def decide(work: Any, requests: Sequence[Any], existing: dict[str, Any]) -> Any:
+    def decide(work: Any, requests: Sequence[Any], existing: dict[str, Any], vectors: Any = None) -> Any:
         if not serving:  # a replay derives decisions again, without an engine
-            return right_decide(work, requests, existing)
+            return right_decide(work, requests, existing, vectors)
         known = serving[0].__dict__.setdefault("known_decisions", {})
-        return right_decide(work, requests, known.setdefault(work.campaign.id, {}))
+        return right_decide(work, requests, known.setdefault(work.campaign.id, {}), vectors)
 
-    patch.setattr(Processor, "run", run)
+    patch.setattr(Processor, "process", process)
     patch.setattr(deciding, "decide", decide)
 
 
