@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
-from service.store import locking, tables
+from service.store import locking
 from service.store.append import append_columns, append_rows
 from service.store.prepared import Row, run_on_driver
 from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
@@ -55,8 +55,6 @@ _FILE_CODES = frozenset(
     }
 )
 _AWAY_CODES = _FILE_CODES | {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
-# SQLite tells which columns, not which constraint.
-_SECOND_DECISION = "UNIQUE constraint failed: decision.decision_id, decision.campaign"
 
 # SQLite has no clock of its own, and the machine's may be set back while we run: it is read once, and from then on a
 # clock that nobody sets is added, on Linux the one that does not stop while a laptop sleeps.
@@ -322,9 +320,9 @@ class Database:
     @staticmethod
     def is_second_decision(error: IntegrityError) -> bool:
         """Whether a decision was refused because there is one of its id; any other refusal is a mistake of ours."""
-        if isinstance(error.orig, psycopg.Error):
-            return error.orig.diag.constraint_name == tables.DECISION_IDS.name
-        return str(error.orig) == _SECOND_DECISION
+        # SQLite tells which columns, not which constraint.
+        refused = error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else str(error.orig)
+        return "decision_id" in (refused or "")
 
 
 def clock_micros(connection: Connection) -> int:

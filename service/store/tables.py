@@ -106,9 +106,6 @@ account = _of_campaign(
     key="resource",
 )
 
-# Ids that are made here grow with time: so what many campaigns add is at one place of the index.
-DECISION_IDS = UniqueConstraint("decision_id", "campaign")
-
 decision = _of_campaign(
     "decision",
     Column("sequence", BigInteger, nullable=False),
@@ -133,7 +130,9 @@ decision = _of_campaign(
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
-    DECISION_IDS,
+    # Ids that are made here grow with time: so what many campaigns add is at one place of the index. By the name of
+    # its first column `Database.is_second_decision` knows it.
+    UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
     key="sequence",
 )
