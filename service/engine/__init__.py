@@ -80,9 +80,12 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._changed = Condition()  # guards the queue, its length, `_stopping`, `_telling` and `_reading`
+        self._changed = (
+            Condition()
+        )  # guards the queue, its length and `_stopping`; what follows is told by it
         self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
+        self._patient_until = 0.0  # when that is no longer waited for
         self._pace = Pace(deadline_seconds, queue_max)
         self._batch_max, self._under_way_max = self._pace.batch_max, queue_max
         self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # who is to be told, and since when
@@ -161,8 +164,10 @@ class Engine:
         return waiter
 
     def _is_worth_waiting(self) -> bool:
-        """Whether the next batch will be larger for the event loop's turn."""
-        return self._reading and self._waiting < min(self._batch_max, self._under_way_max) and not self._stopping
+        """Whether the next batch will be larger for the event loop's turn, which may last."""
+        if not self._reading or self._stopping or self._waiting >= min(self._batch_max, self._under_way_max):
+            return False
+        return time.monotonic() < self._patient_until
 
     def _work(self) -> None:
         """What the engine's thread does, until the engine stops."""
@@ -192,7 +197,11 @@ class Engine:
 
     def _let_tell(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not (self._telling and self._is_worth_waiting()), READING_SECONDS_MAX)
+            self._changed.wait_for(lambda: not (self._telling and self._is_worth_waiting()), self._patience())
+
+    def _patience(self) -> float:
+        """How much longer the event loop may have its turn."""
+        return max(0.0, self._patient_until - time.monotonic())
 
     def _keep_pace(self, commands: int, seconds: float) -> None:
         self._pace = self._pace.after(commands, seconds, self._lag_seconds)
@@ -206,10 +215,10 @@ class Engine:
         with self._changed:
             while True:
                 while not self._queue and not self._stopping:
-                    # Nobody is told of what comes in the event loop's turn, which may last.
-                    self._changed.wait(READING_SECONDS_MAX if self._reading else None)
+                    # Of what comes in the event loop's turn nobody is told before it ends.
+                    self._changed.wait((self._patience() or None) if self._reading else None)
                 if self._is_worth_waiting():
-                    self._changed.wait_for(lambda: not self._is_worth_waiting(), READING_SECONDS_MAX)
+                    self._changed.wait_for(lambda: not self._is_worth_waiting(), self._patience())
                 if not self._queue:
                     return []
                 now = time.monotonic()
@@ -241,6 +250,7 @@ class Engine:
 
     def _answer_soon(self, waiters: Sequence[Waiter], since: float) -> None:
         # In this order: the event loop may be answering just now, and whoever takes them says that it has read.
+        self._patient_until = time.monotonic() + READING_SECONDS_MAX
         self._telling = self._reading = True
         self._answered.append((waiters, since))
         self._loop.call_soon_threadsafe(self.answer)

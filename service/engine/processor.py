@@ -2,7 +2,8 @@
 
 Lock the campaigns in order, read what they need in later statements, settle, expire, decide, write, commit; only then
 remember the new states. A batch that fails for a reason of its own is run again command by command, so that a poisonous
-one fails alone; a commit that fails means *unknown*: the campaigns are forgotten and the clients ask again.
+one fails alone; one in which a request may be a repeat is run again with a look for what was decided; a commit that
+fails means *unknown*: the campaigns are forgotten and the clients ask again.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ class Processor:
             try:
                 self._transact(items, attempt)
             except (FarBehind, settling.Unsound, IntegrityError, Unsure) as error:
-                for item in items:  # a campaign made in the transaction that was given up gets another number
-                    self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
+                for item in items:  # a campaign made in the transaction that was given up is made again
+                    self._births.pop(self._numbers.pop(getattr(item.command, "campaign_id", ""), 0), None)
                 if isinstance(error, FarBehind):
                     self._catch_up(error.number)
                     attempt.caught_up.add(error.number)
@@ -200,8 +201,7 @@ class Processor:
             for item in alone:
                 item.answer = self._without_campaign(connection, item, now)
             works = self._locked(connection, mine, now, attempt, fresh=not alone)
-            kinds = (Decide, Feedback) if attempt.watchful else (Feedback,)
-            wanted = {work.campaign.number: _ids(mine[name], kinds) for name, work in works.items()}
+            wanted = {work.campaign.number: _ids(mine[name], attempt.watchful) for name, work in works.items()}
             known = rows.decisions(connection, wanted)
             together, unkept = self._serve(connection, works, mine, known)
             if unkept and not attempt.watchful:
@@ -435,6 +435,7 @@ class Processor:
             # Its number, too: the campaign may have been made in the transaction that failed.
             number = self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
             if number is not None:
+                self._births.pop(number, None)
                 self._memory.forget(number)
 
     def save_due(self) -> None:
@@ -444,7 +445,7 @@ class Processor:
         while self._due:
             number = self._due.pop()
             known = self._memory.recall(number)
-            self._unsaved.pop(number)
+            self._unsaved.pop(number, None)
             if known is None:
                 continue
             try:
@@ -488,10 +489,11 @@ class Processor:
         self.save_due()
 
 
-def _ids(items: Sequence[Item], kinds: Any) -> list[str]:
-    """The decisions that items of these kinds name."""
+def _ids(items: Sequence[Item], watchful: bool) -> list[str]:
+    """The decisions that outcomes name and, if anybody looks for repeats, those that are asked for."""
     commands = [item.command for item in items]
-    return [one.decision_id for one in commands if isinstance(one, kinds) and one.decision_id is not None]
+    named = [one for one in commands if isinstance(one, Feedback) or (watchful and isinstance(one, Decide))]
+    return [one.decision_id for one in named if one.decision_id is not None]
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:

@@ -166,6 +166,7 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
                 run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
     if rows == 1:
+        assert all(len(column) == 1 for column in given), "columns have different lengths"
         run_on_driver(connection, "execute", columns.insert, [column[0] for column in given]).close()
     elif start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]

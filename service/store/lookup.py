@@ -24,9 +24,8 @@ PAIRS_MAX = 8_192
 class Lookup:
     """Rows of one table, in no order."""
 
-    def __init__(self, table: Table, column: str, only: Sequence[str] | None = None) -> None:
-        """`only`: these columns instead of all."""
-        self._names = tuple(only or table.c.keys())
+    def __init__(self, table: Table, column: str) -> None:
+        self._names = tuple(table.c.keys())
         chosen = [table.c[name] for name in self._names]
         kind = POSTGRESQL_TYPES[type(table.c[column].type)]
         self._in_arrays = (

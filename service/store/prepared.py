@@ -67,7 +67,7 @@ class Prepared:
             cursor.close()
 
     def run(self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> int:
-        """Carry it out once for each row of parameters, which have these names; how many rows of the table there were.
+        """Carry it out once for each row of parameters, which have these names; how many rows it touched.
 
         A driver that wants them in order is given the rows as they are, so that must be the order of the statement.
         """

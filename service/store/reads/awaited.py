@@ -1,6 +1,6 @@
 """How feedback comes in: what is still awaited, how late it is, how far predictions were off.
 
-Everything here reads a bounded number of rows, however long the log is.
+Everything here reads a bounded number of rows of the log, however long it is, and every hold that is open.
 """
 
 from __future__ import annotations

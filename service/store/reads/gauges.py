@@ -43,13 +43,12 @@ def gauges(connection: Connection) -> Gauges:
         .where(state.c.status != "archived")
         .order_by(state.c.campaign)
     ).all()
-    hold = tables.hold
+    hold, decision = tables.hold, tables.decision
     counted = connection.execute(select(hold.c.campaign, func.count().label("holds")).group_by(hold.c.campaign))
     held = {row.campaign: row.holds for row in counted}
     for row in rows:
         known = load_campaign(connection, row.campaign, row.config_version)
         read.accounts.extend(_accounts(connection, row.campaign, row.id, known.resources))
-        decision = tables.decision
         read.open_holds[row.id] = held.get(row.campaign, 0)
         last = connection.execute(
             select(decision.c.prices)

@@ -9,7 +9,7 @@ from service.store import tables
 from service.store.lookup import PAIRS_MAX, Lookup
 from tests.service.store.rows import add_campaigns, decision, outcome
 
-BY_ID, OUTCOMES = Lookup(tables.decision, "decision_id"), Lookup(tables.outcome, "decision", only=["sequence"])
+BY_ID, OUTCOMES = Lookup(tables.decision, "decision_id"), Lookup(tables.outcome, "decision")
 
 
 @pytest.fixture
