@@ -80,9 +80,7 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._changed = (
-            Condition()
-        )  # guards the queue, its length and `_stopping`; what follows is told by it
+        self._changed = Condition()  # guards the queue, its length and `_stopping`; what follows is told by it
         self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._patient_until = 0.0  # when that is no longer waited for
