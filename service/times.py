@@ -33,6 +33,7 @@ def moment_microseconds(text: str) -> int:
     try:
         if _RFC_3339.fullmatch(text) is None:
             raise ValueError
-        return (datetime.fromisoformat(text.upper()) - _EPOCH) // _MICROSECOND
-    except ValueError:
+        # In UTC, in which some hours of the first and of the last year elsewhere do not exist.
+        return (datetime.fromisoformat(text.upper()).astimezone(UTC) - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
         raise ValueError("must be a date and time with a time zone, such as 2026-11-16T10:00:00Z") from None

@@ -97,6 +97,8 @@ BAD_CONFIGS = [
     ("ends_at", "tomorrow", "ends_at"),
     ("ends_at", "2026-12-01T00:00:00", "ends_at"),
     ("ends_at", 1790000000, "ends_at"),
+    ("ends_at", "0001-01-01T00:02:00+01:00", "ends_at"),
+    ("ends_at", "9999-12-31T23:59:59-01:00", "ends_at"),
     ("context", {}, "context"),
     ("context", {"dimension": 0}, "context.dimension"),
     ("context", {"dimension": 5000}, "context.dimension"),
