@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from threading import Condition, Thread
+from threading import Lock, Thread
 
 import structlog
 
 from service.engine import stages
 from service.engine.background import in_background
+from service.engine.bell import Bell
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
 from service.engine.pace import Pace
 from service.engine.processor import EXPIRE_ROWS_MAX, Processor
@@ -80,7 +81,8 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._changed = Condition()  # guards the queue, its length and `_stopping`; what follows is told by it
+        self._guard = Lock()  # of the queue, its length, `_stopping` and what follows
+        self._asleep = False  # the engine's thread waits for its bell
         self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._patient_until = 0.0  # when that is no longer waited for
@@ -93,6 +95,8 @@ class Engine:
         self._groups = 0
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None]
+        self._engine_bell: Bell  # wakes the engine's thread
+        self._loop_bell: Bell  # wakes the event loop
 
     @property
     def queued(self) -> int:
@@ -108,6 +112,8 @@ class Engine:
         """Begin to empty the queue."""
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
+        self._engine_bell, self._loop_bell = Bell(), Bell()
+        self._loop.add_reader(self._loop_bell.fileno(), self._hear)
         Thread(target=self._work, name="cbwk-engine", daemon=True).start()
         self._tasks = [asyncio.create_task(task()) for task in (self._tick, self._end_stages)]
 
@@ -115,9 +121,9 @@ class Engine:
         """Answer what is queued, save what was learnt, end."""
         for task in self._tasks:
             task.cancel()
-        with self._changed:
+        with self._guard:
             self._stopping = True
-            self._changed.notify()
+        self._wake()
         await self._ended
 
     async def submit(self, command: Command) -> Answer:
@@ -150,16 +156,23 @@ class Engine:
         if len(commands) > 1:
             together = self._groups = self._groups + 1
         waiter = Waiter([Item(command, deadline, together) for command in commands], deliver)
-        with self._changed:
+        with self._guard:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")
             if self._waiting + len(commands) > self._pace.queue_max or (hot and self._waiting >= self._under_way_max):
                 raise Unavailable(FULL, kind="queue-full")
             self._waiting += len(commands)
             self._queue.append(waiter)
-            if not self._is_worth_waiting():
-                self._changed.notify()
+            soon = not self._is_worth_waiting()
+        if soon:
+            self._wake()
         return waiter
+
+    def _wake(self) -> None:
+        """Have the engine's thread look at what has changed; not while guarding it, which it would wait for."""
+        if self._asleep:
+            self._asleep = False
+            self._engine_bell.ring()
 
     def _is_worth_waiting(self) -> bool:
         """Whether the next batch will be larger for the event loop's turn, which may last."""
@@ -183,7 +196,7 @@ class Engine:
             ended = time.monotonic()
             self._answer_soon(batch, ended)
             # Nobody waits for the rest: clients read their answers meanwhile.
-            self._let_tell()
+            self._sleep_until(self._is_told)
             self._keep_pace(len(items), ended - started)
             self._processor.conclude()
             self._processor.save_due()
@@ -191,15 +204,31 @@ class Engine:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)
         self._processor.save_all()
-        self._loop.call_soon_threadsafe(self._ended.set_result, None)
+        self._loop.call_soon_threadsafe(self._end)
 
-    def _let_tell(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._telling and self._is_worth_waiting()), self._patience())
+    def _end(self) -> None:
+        """The last that happens in the event loop."""
+        self.answer()
+        self._loop.remove_reader(self._loop_bell.fileno())
+        for bell in (self._engine_bell, self._loop_bell):
+            bell.close()
+        self._ended.set_result(None)
 
-    def _patience(self) -> float:
-        """How much longer the event loop may have its turn."""
-        return max(0.0, self._patient_until - time.monotonic())
+    def _sleep_until(self, is_time: Callable[[], bool]) -> None:
+        """Wait in the engine's thread. Of what comes in the event loop's turn it is not told before that ends."""
+        while True:
+            with self._guard:
+                self._asleep = asleep = not is_time()
+            if not asleep:
+                return
+            patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
+            self._engine_bell.wait(patience or None)
+
+    def _is_told(self) -> bool:
+        return not (self._telling and self._is_worth_waiting())
+
+    def _is_time_for_more(self) -> bool:
+        return (bool(self._queue) or self._stopping) and not self._is_worth_waiting()
 
     def _keep_pace(self, commands: int, seconds: float) -> None:
         self._pace = self._pace.after(commands, seconds, self._lag_seconds)
@@ -210,23 +239,19 @@ class Engine:
 
         Whose client is gone is left out, and so is who would get the answer too late: it is better not done at all.
         """
-        with self._changed:
-            while True:
-                while not self._queue and not self._stopping:
-                    # Of what comes in the event loop's turn nobody is told before it ends.
-                    self._changed.wait((self._patience() or None) if self._reading else None)
-                if self._is_worth_waiting():
-                    self._changed.wait_for(lambda: not self._is_worth_waiting(), self._patience())
+        while True:
+            self._sleep_until(self._is_time_for_more)
+            now = time.monotonic()
+            with self._guard:
                 if not self._queue:
                     return []
-                now = time.monotonic()
                 batch, late = self._chosen(now + self._pace.answer_seconds(self._waiting))
-                if late:
-                    self._answer_soon(late, now)
-                    # No batch may follow that would tell how the event loop does by now.
-                    self._keep_pace(0, 0.0)
-                if batch:
-                    return batch
+            if late:
+                self._answer_soon(late, now)
+                # No batch may follow that would tell how the event loop does by now.
+                self._keep_pace(0, 0.0)
+            if batch:
+                return batch
 
     def _chosen(self, ends_at: float) -> tuple[list[Waiter], list[Waiter]]:
         batch: list[Waiter] = []
@@ -251,7 +276,11 @@ class Engine:
         self._patient_until = time.monotonic() + READING_SECONDS_MAX
         self._telling = self._reading = True
         self._answered.append((waiters, since))
-        self._loop.call_soon_threadsafe(self.answer)
+        self._loop_bell.ring()
+
+    def _hear(self) -> None:
+        self._loop_bell.hush()
+        self.answer()
 
     def answer(self) -> None:
         """Tell everyone whose commands have ended; in the event loop.
@@ -267,16 +296,19 @@ class Engine:
             for waiter in waiters:
                 if not waiter.gone:  # who is gone does not change that what was committed stays committed
                     _deliver(waiter)
-        with self._changed:
+        # In its turn after the next, for this one may be in the midst of its reading: by then it has read what these have
+        # brought so far.
+        self._loop.call_soon(self._loop.call_soon, self._have_read)
+        with self._guard:
             self._telling = bool(self._answered)
-            self._changed.notify()
-        self._loop.call_soon(self._have_read)  # which comes after everything that can be read now
+        self._wake()
 
     def _have_read(self) -> None:
-        with self._changed:
+        with self._guard:
             self._reading = bool(self._answered)
-            if self._queue:
-                self._changed.notify()
+            more = bool(self._queue)
+        if more:
+            self._wake()
 
     async def _tick(self) -> None:
         """Let holds expire: once a second, and again at once while there are more than one transaction takes."""
