@@ -150,6 +150,10 @@ class ContextEncoder:
             together = self._usual.encode(rows)
             if together is not None:
                 return EncodedMany(together, 0, 0)
+        if len(rows) == 1 and self.features:
+            alone = self._usual.values(rows[0])
+            if alone is not None:
+                return EncodedMany(np.array([alone]), 0, 0)
         vectors = np.zeros((len(rows), self.dimension))
         clipped_count = unknown_count = 0
         for index, context in enumerate(rows):

@@ -76,6 +76,10 @@ class Plain:
             (rho, unit, budget, *(start + j for start in (self.position, self.energy, self.spent, self.predicted)))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
+        self.moved = [
+            (j, rho, position, energy, self.held + j, predicted)
+            for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
+        ]
         # For across.py: what policies must have in common to be asked together, and what each has declared.
         fits = self.newton and not self.shared and self.gamma == "auto" and self.arms > 0
         self.shape = (self.arms, self.dimension, self.resources) if fits else None
@@ -380,10 +384,6 @@ class Plain:
         books, d, rows = state.books[0].tolist(), self.resources, len(ticket.arm)
         if rows >= TOGETHER_MIN and not self._is_late(books, rows - 1):
             return self._commit_several(state, ticket)
-        where = [
-            (j, rho, position, energy, self.held + j, predicted)
-            for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
-        ]
         for arm, numbers in zip(ticket.arm.tolist(), ticket.numbers.tolist(), strict=True):
             charged = numbers[3 : 3 + d]
             if self._is_late(books):
@@ -392,7 +392,7 @@ class Plain:
             books[0] += 1.0
             books[1] += arm != NULL_ARM
             books[4] += numbers[1]
-            for j, even, position, energy, held, predicted in where:
+            for j, even, position, energy, held, predicted in self.moved:
                 cost = numbers[3 + j]
                 excess = (charged[j] - numbers[3 + d + j]) / even
                 books[energy] += excess * excess

@@ -227,12 +227,12 @@ class Exchange:
         assert self._asked is not None, "only what was asked is answered"
         try:
             response = self._asked.answered(answers_of(items))
-            if self._head.route.timed:
-                self._express.metrics.decide_seconds.observe(perf_counter() - self._started)
         except Exception as error:  # noqa: BLE001 - as above; and the others of the batch are still answered
             self.fail(error)
         else:
             self._send(response)
+            if self._head.route.timed:
+                self._express.metrics.decide_seconds.observe(perf_counter() - self._started)
 
     def give_up(self) -> None:
         """Nobody waits for ever, not even for a database that hangs; what was begun is still finished."""
@@ -249,22 +249,23 @@ class Exchange:
         self._send(problem_answer(error))
 
     def _send(self, response: Response) -> None:
+        """Answer first, for that is waited for, and then see to the rest."""
         self.response_complete = True
         self._asked = self._waiter = None  # which knows us: in a circle they would wait for the garbage collector
         express, connection = self._express, self._connection
+        gone = self.disconnected or connection.transport.is_closing()
+        if not gone:
+            lines = [_STATUS_LINES[response.status_code]]
+            lines += [b"%b: %b\r\n" % header for header in connection.server_state.default_headers]
+            lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
+            closing = b"" if self.keep_alive else b"connection: close\r\n"
+            lines += [b"x-request-id: ", self._head.request_id.encode(), b"\r\n", _CAUTIONS, closing, b"\r\n"]
+            lines.append(bytes(response.body))
+            connection.transport.write(b"".join(lines))
+            if not self.keep_alive:
+                connection.transport.close()
         express.under_way -= 1
         express.tidy()
-        gone = self.disconnected or connection.transport.is_closing()
         express.metrics.count_request("POST", self._head.route.path, CLIENT_GONE if gone else response.status_code)
-        if gone:
-            return
-        lines = [_STATUS_LINES[response.status_code]]
-        lines += [b"%b: %b\r\n" % header for header in connection.server_state.default_headers]
-        lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
-        closing = b"" if self.keep_alive else b"connection: close\r\n"
-        lines += [b"x-request-id: ", self._head.request_id.encode(), b"\r\n", _CAUTIONS, closing, b"\r\n"]
-        lines.append(bytes(response.body))
-        connection.transport.write(b"".join(lines))
-        if not self.keep_alive:
-            connection.transport.close()
-        connection.on_response_complete()
+        if not gone:
+            connection.on_response_complete()

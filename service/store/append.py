@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, repeat
+from math import isfinite
+from operator import itemgetter
+from struct import Struct
+from struct import error as DoesNotFit
 from typing import Any
 
 import psycopg
@@ -30,6 +33,8 @@ TOGETHER = (256, 64, 16, 4)
 # Python 3.12 had a warning for each parameter with a number, until 3.12.4 knew it for a mistake.
 NUMBERED = not (3, 12, 0) <= sys.version_info[:3] < (3, 12, 4)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
+_PACKED = {"int2": "h", "int4": "i", "int8": "q"}
+_FIRST = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class _Columns:
     listed: list[str]
     types: tuple[str, ...]
     whole: list[tuple[int, int]]  # where whole numbers stand, and what each must be less than, with either sign
+    packed: Struct  # what takes these whole numbers, and no larger ones
     real: list[int]  # where other numbers stand
     insert: str
     copy: str
@@ -93,10 +99,10 @@ def append_columns(connection: Connection, table: Table, blocks: Sequence[Mappin
     if not blocks:
         return
     columns = _columns(table, tuple(blocks[0]), connection.dialect)
-    assert all(list(block) == columns.listed for block in blocks), f"rows of {table.name} have different columns"
     if len(blocks) == 1:
         given = [*blocks[0].values()]
     else:
+        assert all(list(block) == columns.listed for block in blocks), f"rows of {table.name} have different columns"
         given = [[*chain.from_iterable(parts)] for parts in zip(*(block.values() for block in blocks), strict=True)]
     _add(connection, table, columns, given)
 
@@ -111,6 +117,7 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
         listed=list(names),
         types=types,
         whole=[(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS],
+        packed=Struct("=" + "".join(_PACKED[kind] for kind in types if kind in _PACKED)),
         real=[at for at, kind in enumerate(types) if kind == "float8"],
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
@@ -127,13 +134,13 @@ def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> N
         if not -bound <= least <= most < bound:
             raise OverflowError(f"a number for {table.name}.{columns.names[at]} has too many bits")
     for at in columns.real:
-        if not all(map(math.isfinite, _present(given[at]))):
+        if not all(map(isfinite, _present(given[at]))):
             raise ValueError(f"a number for {table.name}.{columns.names[at]} is not finite")
 
 
 def _extremes(column: Sequence[Any]) -> tuple[int, int]:
     """The least and the greatest number of a column; 0 stands for none."""
-    if len(column) == 1 or type(column) is range:
+    if type(column) is range:
         return column[0] or 0, column[-1] or 0
     numbers = _present(column)
     return min(numbers, default=0), max(numbers, default=0)
@@ -146,11 +153,21 @@ def _present(column: Sequence[Any]) -> Sequence[Any]:
 
 
 def _add(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
-    _check(table, columns, given)
+    if len(given[0]) > 1 or not _is_sound(columns, given):
+        _check(table, columns, given)
     if connection.dialect.name == "sqlite":
         _insert(connection, columns, given)
     else:
         _copy(connection, columns, given)
+
+
+def _is_sound(columns: _Columns, given: Sequence[Sequence[Any]]) -> bool:
+    """Whether a single row has nothing missing and nothing to refuse, in little time."""
+    try:
+        columns.packed.pack(*[given[at][0] for at, _ in columns.whole])
+    except DoesNotFit:
+        return False
+    return all(given[at][0] is not None and isfinite(given[at][0]) for at in columns.real)
 
 
 def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
@@ -166,8 +183,8 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
                 run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
     if rows == 1:
-        assert all(len(column) == 1 for column in given), "columns have different lengths"
-        run_on_driver(connection, "execute", columns.insert, [column[0] for column in given]).close()
+        assert sum(map(len, given)) == len(given), "columns have different lengths"
+        run_on_driver(connection, "execute", columns.insert, [*map(_FIRST, given)]).close()
     elif start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
         run_on_driver(connection, "executemany", columns.insert, left).close()

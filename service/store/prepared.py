@@ -103,13 +103,13 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
 
 def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, **options: Any) -> Any:
     """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy."""
-    cursor = None
+    driver = driver_of(connection)
     try:
-        cursor = driver_of(connection).cursor()
+        if how == "execute":
+            return driver.execute(sql, *parameters, **options)
+        cursor = driver.cursor()
         getattr(cursor, how)(sql, *parameters, **options)
     except connection.dialect.loaded_dbapi.Error as error:
-        if cursor is not None:
-            cursor.close()
         raise as_sqlalchemy(connection, sql, error) from error
     return cursor
 
