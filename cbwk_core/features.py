@@ -237,8 +237,11 @@ class _Usual:
             return None
         values = [0.0] * self._dimension
         try:
-            for (start, low, high, span), value in zip(self._ranges, self._numbers(context), strict=True):
-                if not ((type(value) is float or type(value) is int) and low <= value <= high):
+            numbers = self._numbers(context)
+            if not _PLAIN_NUMBERS.issuperset(map(type, numbers)):
+                return None
+            for (start, low, high, span), value in zip(self._ranges, numbers, strict=True):
+                if not low <= value <= high:
                     return None
                 values[start] = (value - low) / span
             for place, text in zip(self._places, self._strings(context), strict=True):

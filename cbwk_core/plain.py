@@ -77,7 +77,7 @@ class Plain:
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
         self.moved = [
-            (j, rho, position, energy, self.held + j, predicted)
+            (rho, position, energy, self.held + j, predicted)
             for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
         ]
         # For across.py: what policies must have in common to be asked together, and what each has declared.
@@ -179,9 +179,12 @@ class Plain:
                 if budget - books[spent] - books[held] < rows * unit:
                     return False
             return True
-        if type(free) is not np.ndarray or free.shape != (self.resources,) or free.dtype.kind not in "iuf":
+        if type(free) is list and len(free) == self.resources and set(map(type, free)) == {int}:
+            left = free
+        elif type(free) is np.ndarray and free.shape == (self.resources,) and free.dtype.kind in "iuf":
+            left = free.tolist()
+        else:
             return False
-        left = free.tolist()
         needed = self.unit if rows == 1 else [rows * unit for unit in self.unit]
         return all(map(ge, left, needed)) and isfinite(sum(left))
 
@@ -385,20 +388,22 @@ class Plain:
         if rows >= TOGETHER_MIN and not self._is_late(books, rows - 1):
             return self._commit_several(state, ticket)
         for arm, numbers in zip(ticket.arm.tolist(), ticket.numbers.tolist(), strict=True):
-            charged = numbers[3 : 3 + d]
+            charged = costs = numbers[3 : 3 + d]
+            paces, holds = numbers[3 + d : 3 + 2 * d], numbers[3 + 2 * d :]
             if self._is_late(books):
-                holds = zip(numbers[3 + 2 * d :], self.unit, self._late_paces(books), charged, strict=True)
-                charged = [max(cost, hold / unit * share) for hold, unit, (_, share), cost in holds]
+                blocked = zip(holds, self.unit, self._late_paces(books), costs, strict=True)
+                charged = [max(cost, hold / unit * share) for hold, unit, (_, share), cost in blocked]
             books[0] += 1.0
             books[1] += arm != NULL_ARM
             books[4] += numbers[1]
-            for j, even, position, energy, held, predicted in self.moved:
-                cost = numbers[3 + j]
-                excess = (charged[j] - numbers[3 + d + j]) / even
-                books[energy] += excess * excess
-                moved = books[position] + PRICE_STEP * excess / sqrt(1.0 + books[energy])
+            resources = zip(self.moved, costs, charged, paces, holds, strict=True)
+            for (even, position, energy, held, predicted), cost, charge, pace, hold in resources:
+                excess = (charge - pace) / even
+                grown = books[energy] + excess * excess
+                moved = books[position] + PRICE_STEP * excess / sqrt(1.0 + grown)
+                books[energy] = grown
                 books[position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
-                books[held] += numbers[3 + 2 * d + j]
+                books[held] += hold
                 books[predicted] += cost
         return state._replace(books=self._closed(books))
 

@@ -296,8 +296,8 @@ class Engine:
             for waiter in waiters:
                 if not waiter.gone:  # who is gone does not change that what was committed stays committed
                     _deliver(waiter)
-        # In its turn after the next, for this one may be in the midst of its reading: by then it has read what these have
-        # brought so far.
+        # In its turn after the next, for this one may be in the midst of its reading: by then it has read what these
+        # have brought so far.
         self._loop.call_soon(self._loop.call_soon, self._have_read)
         with self._guard:
             self._telling = bool(self._answered)

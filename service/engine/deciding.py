@@ -68,14 +68,14 @@ def decide(
                 answers[index] = _decide_with_actions(work, requests[index])
     if repeats:
         existing |= {row["decision_id"]: row for made in work.decided for row in rows_of(made)}
-    for index in repeats:
-        if requests[index].decision_id in existing:
-            answers[index] = _repeat(work, requests[index], existing)
-    # Their first was refused, or needed no row: each stands for itself.
-    left = [index for index in repeats if answers[index] is None]
-    if left:
-        for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
-            answers[index] = answer
+        for index in repeats:
+            if requests[index].decision_id in existing:
+                answers[index] = _repeat(work, requests[index], existing)
+        # Their first was refused, or needed no row: each stands for itself.
+        left = [index for index in repeats if answers[index] is None]
+        if left:
+            for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
+                answers[index] = answer
     return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
 
 
@@ -206,8 +206,7 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
 def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
     start = int(work.state.books[0, 0])
     uniforms = work.campaign.uniforms(start, rows)
-    free = np.array(work.ledger.free(), dtype=np.int64)
-    return work.campaign.policy.decide(work.state, features, uniforms, free=free, **masks)
+    return work.campaign.policy.decide(work.state, features, uniforms, free=work.ledger.free(), **masks)
 
 
 def _unstored(work: Work, request: Decide, reason: str) -> Answer:

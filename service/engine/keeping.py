@@ -104,6 +104,7 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
     assert choice.thought is not None, "our policy says what it thought"
     _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
     plain = not any(exclude) and not any(baseline) and actions.count(None) == made
+    nothing = same(None, made)
     return {
         **theirs,
         "request_digest": same(b"", made) if plain else [_digest(one) if says_more(one) else b"" for one in requests],
@@ -111,9 +112,9 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
         "reason": alike([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
         "context": [orjson.dumps(context).decode() for context in contexts],
-        "exclude": same(None, made) if plain else [to_json(sorted(one)) if one else None for one in exclude],
-        "actions": same(None, made) if plain else [None if one is None else to_json(one) for one in actions],
-        "shadow": same(None, made),
+        "exclude": nothing if plain else [to_json(sorted(one)) if one else None for one in exclude],
+        "actions": nothing if plain else [None if one is None else to_json(one) for one in actions],
+        "shadow": nothing,
         "numbers": numbers_kept(ticket)[:made],
         "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
     }

@@ -49,7 +49,8 @@ class Ledger:
 
     def free(self) -> list[int]:
         """What may still be held of each resource."""
-        return [account.free for account in self.accounts]
+        # `Account.free` in place: this is asked for every decision.
+        return [max(0, account.granted - account.spent - account.held) for account in self.accounts]
 
     def hold(self, amounts: Amounts) -> None:
         """A decision was made: its amounts must be free."""

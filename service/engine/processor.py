@@ -359,13 +359,17 @@ class Processor:
             flight.renew(connection, work)
             if decides:
                 asked.append((work, decides, [item.command for item in decides if isinstance(item.command, Decide)]))
-        encoded = deciding.encoded_together([(work.campaign, requests) for work, _, requests in asked])
-        simple = [
-            One(work, requests[0], vectors[0])
-            for (work, _, requests), vectors in zip(asked, encoded, strict=True)
-            if vectors is not None and is_simple(work, requests, known[work.campaign.number])
-        ]
-        found, together = decide_across(simple)
+        encoded: Sequence[deciding.Vectors | None] = [None] * len(asked)
+        found: dict[int, Answer] = {}
+        together: list[Kept] = []
+        if len(asked) > 1:
+            encoded = deciding.encoded_together([(work.campaign, requests) for work, _, requests in asked])
+            simple = [
+                One(work, requests[0], vectors[0])
+                for (work, _, requests), vectors in zip(asked, encoded, strict=True)
+                if vectors is not None and is_simple(work, requests, known[work.campaign.number])
+            ]
+            found, together = decide_across(simple)
         for (work, decides, requests), vectors in zip(asked, encoded, strict=True):
             number = work.campaign.number
             answers = [found[number]] if number in found else deciding.decide(work, requests, known[number], vectors)

@@ -149,8 +149,9 @@ def append(database: Database, connection: Connection, works: Collection[Work], 
     held = [made for work in works for made in work.held] + [one.held for one in together if one.held is not None]
     database.append_columns(connection, _decision, decided)
     database.append_columns(connection, _hold, held)
-    for name in ("outcome", "grant", "change"):
-        rows = [row for work in works for row in work.rows.get(name, ())]
+    others = [work.rows for work in works if work.rows]
+    for name in ("outcome", "grant", "change") if others else ():
+        rows = [row for other in others for row in other.get(name, ())]
         if rows:
             database.append(connection, tables.metadata.tables[name], rows)
 

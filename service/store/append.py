@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, repeat
 from math import isfinite
 from operator import itemgetter
 from struct import Struct
-from struct import error as DoesNotFit
 from typing import Any
 
 import psycopg
@@ -45,8 +45,10 @@ class _Columns:
     listed: list[str]
     types: tuple[str, ...]
     whole: list[tuple[int, int]]  # where whole numbers stand, and what each must be less than, with either sign
-    packed: Struct  # what takes these whole numbers, and no larger ones
     real: list[int]  # where other numbers stand
+    wholes: Callable[[Sequence[Any]], Sequence[Any]]  # these numbers of a row
+    reals: Callable[[Sequence[Any]], Sequence[Any]]
+    packed: Struct  # what takes the whole ones, and no larger ones
     insert: str
     copy: str
 
@@ -112,16 +114,25 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     quote = dialect.identifier_preparer
     into = f"{quote.format_table(table)} ({', '.join(quote.quote(name) for name in names)})"
     types = tuple(POSTGRESQL_TYPES[type(table.c[name].type)] for name in names)
+    whole = [(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS]
+    real = [at for at, kind in enumerate(types) if kind == "float8"]
     return _Columns(
         names=names,
         listed=list(names),
         types=types,
-        whole=[(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS],
-        packed=Struct("=" + "".join(_PACKED[kind] for kind in types if kind in _PACKED)),
-        real=[at for at, kind in enumerate(types) if kind == "float8"],
+        whole=whole,
+        real=real,
+        wholes=_picking([at for at, _ in whole]),
+        reals=_picking(real),
+        packed=Struct("=" + "".join(_PACKED[types[at]] for at, _ in whole)),
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
     )
+
+
+def _picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the values at these places out of a row, none or one of them too."""
+    return itemgetter(*places) if len(places) > 1 else lambda row: [row[at] for at in places]
 
 
 def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
@@ -153,21 +164,25 @@ def _present(column: Sequence[Any]) -> Sequence[Any]:
 
 
 def _add(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
-    if len(given[0]) > 1 or not _is_sound(columns, given):
+    single = [*map(_FIRST, given)] if len(given[0]) == 1 else None
+    if single is None or not _is_sound(columns, single):
         _check(table, columns, given)
-    if connection.dialect.name == "sqlite":
+    if connection.dialect.name == "postgresql":
+        _copy(connection, columns, given)
+    elif single is None:
         _insert(connection, columns, given)
     else:
-        _copy(connection, columns, given)
+        assert sum(map(len, given)) == len(given), "columns have different lengths"
+        run_on_driver(connection, "execute", columns.insert, single).close()
 
 
-def _is_sound(columns: _Columns, given: Sequence[Sequence[Any]]) -> bool:
-    """Whether a single row has nothing missing and nothing to refuse, in little time."""
+def _is_sound(columns: _Columns, row: Sequence[Any]) -> bool:
+    """Whether a single row has nothing to refuse, in little time; False if unsure."""
     try:
-        columns.packed.pack(*[given[at][0] for at, _ in columns.whole])
-    except DoesNotFit:
+        columns.packed.pack(*columns.wholes(row))
+        return isfinite(sum(columns.reals(row)))
+    except (struct.error, TypeError):  # too large, or nothing at all
         return False
-    return all(given[at][0] is not None and isfinite(given[at][0]) for at in columns.real)
 
 
 def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
@@ -182,10 +197,7 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
                 together = once + _row_by_row(others, start, size)
                 run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
                 start += size
-    if rows == 1:
-        assert sum(map(len, given)) == len(given), "columns have different lengths"
-        run_on_driver(connection, "execute", columns.insert, [*map(_FIRST, given)]).close()
-    elif start < rows:
+    if start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
         run_on_driver(connection, "executemany", columns.insert, left).close()
 
