@@ -92,8 +92,7 @@ class Plain:
 
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
         """Requests that need no mask, or None."""
-        x = self._features(state, features)
-        if x is None or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
+        if not self._is_shaped(state, features) or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
             return None
         rows, books, drawn = len(features), state.books.tolist()[0], uniforms.tolist()
         if uniforms.shape != (rows,) or not (0.0 <= min(drawn) and max(drawn) < 1.0 and isfinite(sum(drawn))):
@@ -103,18 +102,20 @@ class Plain:
         if not self._is_affordable(books, free, rows):
             return None
         if rows == 1:
-            return self._decide_one(state, books, x[0] if self.shared else x, drawn[0])
-        return self._decide_several(state, books, x, uniforms)
+            return self._decide_one(state, books, features[0] if self.shared else features, drawn[0])
+        return self._decide_several(state, books, features, uniforms) if _are_finite(features) else None
 
     def _decide_one(self, state: State, books: list[float], x: Array, uniform: float) -> Choice | None:
         """x: (candidates, dimension) for "shared", (1, dimension) for "per_arm"."""
         lifted, m = self._lifted(x), self.dimension + 1
+        if lifted is None:
+            return None
         images = self._images(state.oracle, lifted)
         directions, predictions = images[:, :m], images[:, m:]
         leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
         if len(leverage) > CANDIDATES_MAX or not (min(leverage) >= 0.0 and isfinite(sum(leverage))):
             return None
-        direction, gamma, noise = self._quote(state, books)
+        prices, direction, gamma, noise = self._quote(state, books)
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
         weights = self._weights(charged.dot(direction).tolist(), leverage, gamma, noise)
         arm = bisect_right(list(accumulate(weights)), uniform)
@@ -126,7 +127,6 @@ class Plain:
             chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
         # One array and views of it: the call that makes an array costs more than what is in it.
         one = np.array([[gamma, weights[arm], *weights]])
-        prices = -direction[None, 1:]
         for array in (one, chosen, images, prices):
             freeze(array)
         ticket = partial(self._ticket, books, chosen, predictions, arm)
@@ -149,28 +149,25 @@ class Plain:
             predictions[part] = images[..., m:]
         if not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
             return None
-        direction, gamma, noise = self._quote(state, books)
+        prices, direction, gamma, noise = self._quote(state, books)
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
         weights, best = weights_of_several(charged.dot(direction), leverage, gamma, WIDTHS * sqrt(noise))
         arm = sample(weights, best, uniforms)
         arm[arm == leverage.shape[1]] = NULL_ARM
         probability = weights[np.arange(rows), arm]
-        prices, known = -direction[None, 1:], np.array([[gamma]])
+        known = np.array([[gamma]])
         for array in (arm, probability, weights, predictions, prices, known):
             freeze(array)
         ticket = partial(self._tickets, books, x, predictions, arm)
         thought = Thought(predictions, prices, known)
         return Choice(arm, probability, weights, BECAUSE_OF_POLICY * rows, ticket, thought)
 
-    def _features(self, state: State, features: Any) -> Array | None:
-        """Features, (n, candidates, dimension) or (n, dimension), if finite and of the right shape."""
+    def _is_shaped(self, state: State, features: Any) -> bool:
+        """Whether features are (n, candidates, dimension) for "shared", (n, dimension) for "per_arm"."""
         if not self.newton or type(features) is not np.ndarray or features.dtype != FLOAT or len(state.books) != 1:
-            return None
+            return False
         shape = features.shape
-        if len(shape) != (3 if self.shared else 2) or shape[-1] != self.dimension or 0 in shape:
-            return None
-        numbers = features.ravel()
-        return features if isfinite(ddot(numbers, numbers)) else None
+        return len(shape) == (3 if self.shared else 2) and shape[-1] == self.dimension and 0 not in shape
 
     def _is_affordable(self, books: list[float], free: Any, rows: int) -> bool:
         """Whether as many max costs of every resource are free."""
@@ -188,11 +185,17 @@ class Plain:
         needed = self.unit if rows == 1 else [rows * unit for unit in self.unit]
         return all(map(ge, left, needed)) and isfinite(sum(left))
 
-    def _lifted(self, x: Array) -> Array:
-        """Features with the constant: (candidates, m) for "shared", (m,) for "per_arm"."""
+    def _lifted(self, x: Array) -> Array | None:
+        """Features with the constant, if finite: (candidates, m) for "shared", (m,) for "per_arm"."""
+        if not self.shared:
+            features = x.tolist()[0]
+            features.append(1.0)
+            return np.array(features) if isfinite(sum(features)) else None
+        if not _are_finite(x):
+            return None
         lifted: Array = self.ones.copy() if len(x) == len(self.ones) else np.ones((len(x), self.dimension + 1))
         lifted[:, :-1] = x
-        return lifted if self.shared else lifted[0]
+        return lifted
 
     def _lifted_row(self, x: Array) -> Array:
         """The features of one candidate, (dimension,) or (1, dimension), with the constant: (m,)."""
@@ -206,11 +209,12 @@ class Plain:
             return lifted.dot(oracle.solution[0, 0].T)  # type: ignore[no-any-return]
         return oracle.solution.reshape(-1, len(lifted)).dot(lifted).reshape(self.arms, -1)  # type: ignore[no-any-return]
 
-    def _quote(self, state: State, books: list[float]) -> tuple[Array, float, float]:
-        """u = (1, -λ) with λ = p·R̂/ρ, γ, and the noise uᵀΣ̂u."""
+    def _quote(self, state: State, books: list[float]) -> tuple[Array, Array, float, float]:
+        """λ = p·R̂/ρ, (1, d), u = (1, -λ), γ, and the noise uᵀΣ̂u."""
         rounds, position = books[0], self.position
         mean = books[4] / max(rounds, 1.0)
-        direction = np.array([1.0, *[-books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]])
+        prices = [books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]
+        direction = np.array([1.0, *[-price for price in prices]])
         spread = float(state.residuals[0].dot(direction).dot(direction))
         noise = max(spread / (books[3] + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
         if self.gamma == "auto":
@@ -220,7 +224,7 @@ class Plain:
             gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * counted / (noise * self.parameters))
         else:
             gamma = float(self.gamma)
-        return direction, gamma, noise
+        return np.array([prices]), direction, gamma, noise
 
     @staticmethod
     def _weights(values: list[float], leverage: list[float], gamma: float, noise: float) -> list[float]:
@@ -312,8 +316,7 @@ class Plain:
 
     def learn(self, state: State, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
         """Commit and settle one decision for a real arm in one go, or None."""
-        x = self._features(state, features)
-        if x is None or len(x) != 1:
+        if not self._is_shaped(state, features) or len(features) != 1 or not _are_finite(features):
             return None
         if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
             return None
@@ -322,12 +325,13 @@ class Plain:
         if costs.shape != (1, self.resources) or costs.dtype != FLOAT:
             return None
         m, played, reward, cost = self.dimension + 1, arm.item(), rewards.item(), costs.tolist()[0]
-        if not (0 <= played < (x.shape[1] if self.shared else self.arms) and isfinite(reward + sum(cost))):
+        if not (0 <= played < (features.shape[1] if self.shared else self.arms) and isfinite(reward + sum(cost))):
             return None
         books = state.books.tolist()[0]
         if books[self.waited] and self._is_late(books):
             return None
-        block, taught = (0, self._lifted_row(x[0, played])) if self.shared else (played, self._lifted_row(x))
+        block = 0 if self.shared else played
+        taught = self._lifted_row(features[0, played] if self.shared else features)
         known = state.oracle
         image = known.solution[0, block].dot(taught)
         scores = image[m:]
@@ -405,7 +409,7 @@ class Plain:
                 books[position] = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
                 books[held] += hold
                 books[predicted] += cost
-        return state._replace(books=self._closed(books))
+        return State(self._closed(books), state.oracle, state.residuals, state.stage)
 
     def _commit_several(self, state: State, ticket: Ticket) -> State:
         """The same with few calls, where none is late. Sums are added in order: they are the loop's to the last bit."""
@@ -475,6 +479,11 @@ class Plain:
     def _move(self, books: list[float], j: int, excess: float) -> None:
         moved = books[self.position + j] + PRICE_STEP * excess / sqrt(1.0 + books[self.energy + j])
         books[self.position + j] = min(max(moved, 0.0), PRICE_CEILING)
+
+
+def _are_finite(features: Array) -> bool:
+    numbers = features.ravel()
+    return isfinite(ddot(numbers, numbers))
 
 
 def weights_of_several(
