@@ -99,9 +99,12 @@ class KeyRing:
 
     def remembered(self, text: str) -> tuple[bool, Principal | None]:
         """Whether the answer is known without asking the database, and the answer."""
-        if len(text) > KEY_LENGTH_MAX:
+        return self.remembered_by(key_digest(text))
+
+    def remembered_by(self, digest: bytes | None) -> tuple[bool, Principal | None]:
+        """The same for who has kept the key's digest."""
+        if digest is None:
             return True, None
-        digest = _digest(text)
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
             return True, ENVIRONMENT_ADMIN
         now = self._clock()
@@ -126,6 +129,11 @@ class KeyRing:
             principal = Principal(stored.id, stored.name, stored.role, stored.campaigns)
             _put(self._known, digest, (asked + CACHE_SECONDS_MAX, principal), self._cached_max)
             return principal
+
+
+def key_digest(text: str) -> bytes | None:
+    """By what a key is known; None if it is too long for one."""
+    return _digest(text) if len(text) <= KEY_LENGTH_MAX else None
 
 
 def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_max: int) -> None:

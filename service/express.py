@@ -17,7 +17,7 @@ import structlog
 from starlette.responses import Response
 
 from service.answers import problem_answer
-from service.auth import KeyRing
+from service.auth import KeyRing, key_digest
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.envelope import CAUTIONS, CLIENT_GONE, OURS
@@ -46,7 +46,7 @@ class Head(NamedTuple):
     """What the short way has to know of a request before its body is there."""
 
     route: HotRoute
-    key: str
+    key: bytes | None  # its digest
     request_id: str
     named: bool  # by the client
 
@@ -56,7 +56,7 @@ class _Known(NamedTuple):
 
     route: HotRoute
     target: bytes
-    key: str
+    key: bytes | None
     length: int  # of its body
 
 
@@ -99,7 +99,7 @@ class Express:
             return None
         identity = given.decode("latin-1")
         named = is_id(identity)
-        return Head(route, key, identity if named else self._ids.next(), named)
+        return Head(route, key_digest(key), identity if named else self._ids.next(), named)
 
     def known(self, data: bytes) -> tuple[Head, bytes] | None:
         """Head and body of what is one whole request with a head that was learnt; None if it has to be parsed."""
@@ -126,7 +126,7 @@ class Express:
         """
         end = data.find(b"\r\n\r\n") + 4
         whole = len(data) == end + len(body) and end <= HEAD_BYTES_MAX
-        if not whole or head.named or self._state.keyring.remembered(head.key)[1] is None:
+        if not whole or head.named or self._state.keyring.remembered_by(head.key)[1] is None:
             return
         if len(self._known) >= HEADS_MAX:
             self._known.clear()
@@ -138,7 +138,7 @@ class Express:
         keyring: KeyRing | None = self._state.keyring
         if engine is None or keyring is None:
             return None
-        certain, principal = keyring.remembered(head.key)
+        certain, principal = keyring.remembered_by(head.key)
         if not certain:
             return None
         exchange = Exchange(self, connection, head)

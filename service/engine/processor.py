@@ -115,9 +115,11 @@ class Processor:
         """Answer every item; never raises for what an item asked."""
         # Expiry locks campaigns as it finds them, so it goes alone: nobody then waits for locks out of order.
         timed = [item for item in items if isinstance(item.command, Expire)]
-        for part in (timed, [item for item in items if not isinstance(item.command, Expire)]):
-            if part:
-                self._run(part)
+        if timed:
+            self._run(timed)
+        others = [item for item in items if not isinstance(item.command, Expire)] if timed else items
+        if others:
+            self._run(others)
 
     def handed_out(self) -> list[int]:
         """Campaigns whose stage one is over as soon as none of its decisions is open; any thread may ask."""
@@ -495,9 +497,12 @@ class Processor:
 
 def _ids(items: Sequence[Item], watchful: bool) -> list[str]:
     """The decisions that outcomes name and, if anybody looks for repeats, those that are asked for."""
-    commands = [item.command for item in items]
-    named = [one for one in commands if isinstance(one, Feedback) or (watchful and isinstance(one, Decide))]
-    return [one.decision_id for one in named if one.decision_id is not None]
+    named = []
+    for item in items:
+        command = item.command
+        if isinstance(command, Feedback) or (watchful and isinstance(command, Decide)):
+            named.append(command.decision_id)
+    return [each for each in named if each is not None]
 
 
 def _groups(items: Sequence[Item]) -> list[list[Item]]:
