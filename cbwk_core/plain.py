@@ -76,6 +76,7 @@ class Plain:
             (rho, unit, budget, *(start + j for start in (self.position, self.energy, self.spent, self.predicted)))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
+        # What a decision moves: ρ, and where each resource's part of the books stands.
         self.moved = [
             (rho, position, energy, self.held + j, predicted)
             for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)

@@ -253,6 +253,7 @@ class Exchange:
         self.response_complete = True
         self._asked = self._waiter = None  # which knows us: in a circle they would wait for the garbage collector
         express, connection = self._express, self._connection
+        express.under_way -= 1
         gone = self.disconnected or connection.transport.is_closing()
         if not gone:
             lines = [_STATUS_LINES[response.status_code]]
@@ -264,7 +265,6 @@ class Exchange:
             connection.transport.write(b"".join(lines))
             if not self.keep_alive:
                 connection.transport.close()
-        express.under_way -= 1
         express.tidy()
         express.metrics.count_request("POST", self._head.route.path, CLIENT_GONE if gone else response.status_code)
         if not gone:

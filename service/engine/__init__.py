@@ -218,10 +218,11 @@ class Engine:
         """Wait in the engine's thread. Of what comes in the event loop's turn it is not told before that ends."""
         while True:
             with self._guard:
+                # Before it is asked: who is patient then is so for some time.
+                patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
                 self._asleep = asleep = not is_time()
             if not asleep:
                 return
-            patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
             self._engine_bell.wait(patience or None)
 
     def _is_told(self) -> bool:
