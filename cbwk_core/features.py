@@ -150,16 +150,14 @@ class ContextEncoder:
             together = self._usual.encode(rows)
             if together is not None:
                 return EncodedMany(together, 0, 0)
-        if len(rows) == 1 and self.features:
-            alone = self._usual.values(rows[0])
-            if alone is not None:
-                return EncodedMany(np.array([alone]), 0, 0)
+        usual = [self._usual.values(context) if self.features else None for context in rows]
+        if rows and None not in usual:
+            return EncodedMany(np.array(usual), 0, 0)
         vectors = np.zeros((len(rows), self.dimension))
         clipped_count = unknown_count = 0
-        for index, context in enumerate(rows):
-            usual = self._usual.values(context) if self.features else None
-            if usual is not None:
-                vectors[index] = usual
+        for index, (context, values) in enumerate(zip(rows, usual, strict=True)):
+            if values is not None:
+                vectors[index] = values
                 continue
             try:
                 clipped, unknown = self._fill(vectors[index], context)

@@ -77,7 +77,7 @@ class Plain:
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
         # What a decision moves: ρ, and where each resource's part of the books stands.
-        self.moved = [
+        self.movements = [
             (rho, position, energy, self.held + j, predicted)
             for j, (rho, _, _, position, energy, _, predicted) in enumerate(self.terms)
         ]
@@ -164,7 +164,7 @@ class Plain:
         return Choice(arm, probability, weights, BECAUSE_OF_POLICY * rows, ticket, thought)
 
     def _is_shaped(self, state: State, features: Any) -> bool:
-        """Whether features are (n, candidates, dimension) for "shared", (n, dimension) for "per_arm"."""
+        """Whether this is one lane, and features are (n, candidates, dimension) or, for "per_arm", (n, dimension)."""
         if not self.newton or type(features) is not np.ndarray or features.dtype != FLOAT or len(state.books) != 1:
             return False
         shape = features.shape
@@ -401,7 +401,7 @@ class Plain:
             books[0] += 1.0
             books[1] += arm != NULL_ARM
             books[4] += numbers[1]
-            resources = zip(self.moved, costs, charged, paces, holds, strict=True)
+            resources = zip(self.movements, costs, charged, paces, holds, strict=True)
             for (even, position, energy, held, predicted), cost, charge, pace, hold in resources:
                 excess = (charge - pace) / even
                 grown = books[energy] + excess * excess

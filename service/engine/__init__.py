@@ -81,7 +81,7 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self._waiting = 0  # commands in the queue
-        self._guard = Lock()  # of the queue, its length, `_stopping` and what follows
+        self._guard = Lock()  # for who changes the queue or looks at what follows to decide whether to sleep
         self._asleep = False  # the engine's thread waits for its bell
         self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
@@ -212,7 +212,8 @@ class Engine:
         self._loop.remove_reader(self._loop_bell.fileno())
         for bell in (self._engine_bell, self._loop_bell):
             bell.close()
-        self._ended.set_result(None)
+        if not self._ended.done():  # or nobody waits for it any more
+            self._ended.set_result(None)
 
     def _sleep_until(self, is_time: Callable[[], bool]) -> None:
         """Wait in the engine's thread. Of what comes in the event loop's turn it is not told before that ends."""

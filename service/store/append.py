@@ -46,8 +46,8 @@ class _Columns:
     types: tuple[str, ...]
     whole: list[tuple[int, int]]  # where whole numbers stand, and what each must be less than, with either sign
     real: list[int]  # where other numbers stand
-    wholes: Callable[[Sequence[Any]], Sequence[Any]]  # these numbers of a row
-    reals: Callable[[Sequence[Any]], Sequence[Any]]
+    pick_whole: Callable[[Sequence[Any]], Sequence[Any]]  # these numbers of a row
+    pick_real: Callable[[Sequence[Any]], Sequence[Any]]
     packed: Struct  # what takes the whole ones, and no larger ones
     insert: str
     copy: str
@@ -122,8 +122,8 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
         types=types,
         whole=whole,
         real=real,
-        wholes=_picking([at for at, _ in whole]),
-        reals=_picking(real),
+        pick_whole=_picking([at for at, _ in whole]),
+        pick_real=_picking(real),
         packed=Struct("=" + "".join(_PACKED[types[at]] for at, _ in whole)),
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
@@ -179,9 +179,9 @@ def _add(connection: Connection, table: Table, columns: _Columns, given: Sequenc
 def _is_sound(columns: _Columns, row: Sequence[Any]) -> bool:
     """Whether a single row has nothing to refuse, in little time; False if unsure."""
     try:
-        columns.packed.pack(*columns.wholes(row))
-        return isfinite(sum(columns.reals(row)))
-    except (struct.error, TypeError):  # too large, or nothing at all
+        columns.packed.pack(*columns.pick_whole(row))
+        return isfinite(sum(columns.pick_real(row)))
+    except (struct.error, TypeError, OverflowError):  # too large, or nothing at all
         return False
 
 

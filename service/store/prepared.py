@@ -103,8 +103,8 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
 
 def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, **options: Any) -> Any:
     """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy."""
-    driver = connection.get_execution_options().get(DRIVER) or driver_of(connection)
     try:
+        driver = connection.get_execution_options().get(DRIVER) or driver_of(connection)  # the first saves a call
         if how == "execute":
             return driver.execute(sql, *parameters, **options)
         cursor = driver.cursor()
