@@ -66,7 +66,11 @@ class Plain:
         self.oracle, self.parameters = oracle, oracle.dimension * oracle.blocks
         self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
         self.position, self.energy = where["position"].start, where["energy"].start
-        self.waited, self.hold_shares = where["slack"].start, problem.hold / problem.unit
+        self.waited = where["slack"].start
+        # What a decision for each arm may block, in max costs, behind what is below any reward: (arms, 1 + d).
+        self.floors = np.column_stack([np.full(self.arms, -np.inf), problem.hold / problem.unit])
+        # The last books asked for late paces, and the answer: one decision asks three times.
+        self.paced: tuple[list[float], list[tuple[float, float]]] = ([], [])
         self.spent, self.held, self.predicted = where["spent"].start, where["held"].start, where["predicted"].start
         self.accounts = [
             (budget, unit, self.spent + j, self.held + j)
@@ -289,21 +293,24 @@ class Plain:
 
     def _late_paces(self, books: list[float]) -> list[tuple[float, float]]:
         """ρ_t and the share of a hold that counts, of each resource."""
+        known, answer = self.paced
+        if known == books:
+            return answer
         delay, rest = books[self.waited] / max(books[2], 1.0), max(self.horizon - books[0], 1.0)
         result = []
         for j, (_, unit, budget, _, _, at_spent, at_predicted) in enumerate(self.terms):
             unspent, held, predicted = budget - books[at_spent] / unit, books[self.held + j] / unit, books[at_predicted]
             left, free = max(unspent - predicted, 0.0), max(unspent - held, 0.0)
             result.append(late_pace(left, free, held, predicted, delay, rest))
+        self.paced = books.copy(), result
         return result
 
     def _charged(self, books: list[float], predictions: Array) -> Array:
         """Predictions (..., candidates, 1 + d) with costs that are at least what a decision blocks."""
-        blocking = np.array([share for _, share in self._late_paces(books)])
-        least = self.hold_shares * blocking if predictions.shape[-2] == self.arms else blocking
-        charged = predictions.copy()
-        np.maximum(charged[..., 1:], least, out=charged[..., 1:])
-        return charged
+        shares = [share for _, share in self._late_paces(books)]
+        if predictions.shape[-2] == self.arms:
+            return np.maximum(predictions, self.floors * [1.0, *shares])  # type: ignore[no-any-return]
+        return np.maximum(predictions, [-np.inf, *shares])
 
     def _pace(self, books: list[float]) -> list[float]:
         """ρ_t: what is left of each budget, in max costs per round that is left, unless outcomes are late."""
