@@ -67,8 +67,9 @@ class Plain:
         self.newton = isinstance(oracle, Newton) and oracle.link == "identity" and not policy.retired
         self.position, self.energy = where["position"].start, where["energy"].start
         self.waited = where["slack"].start
-        # What a decision for each arm may block, in max costs, behind what is below any reward: (arms, 1 + d).
-        self.floors = np.column_stack([np.full(self.arms, -np.inf), problem.hold / problem.unit])
+        # What a decision for each arm may block, in max costs, behind what is below any reward: (arms, or 1 for
+        # none, 1 + d).
+        self.floors = np.column_stack([np.full(len(problem.hold), -np.inf), problem.hold / problem.unit])
         # The last books asked for late paces, and the answer: one decision asks three times.
         self.paced: tuple[list[float], list[tuple[float, float]]] = ([], [])
         self.spent, self.held, self.predicted = where["spent"].start, where["held"].start, where["predicted"].start

@@ -478,3 +478,27 @@ def test_several_commits_are_the_same_to_the_last_bit_as_one_after_the_other(pol
     together = policy.commit(state, ticket)
     np.testing.assert_array_equal(together.books, one_by_one.books)
     assert not together.books.flags.writeable
+
+
+@pytest.mark.parametrize("arms", [0, 3])
+def test_late_outcomes_are_priced_the_same_both_ways_with_arms_of_ones_own_or_without(arms):
+    max_cost = [[1.0, 0.5]] * max(arms, 1)
+    policy = SquareCBwK(
+        arms=arms, dimension=2, resources=2, horizon=300, budget=[60.0, 40.0], max_cost=max_cost, model="shared"
+    )
+    rng, late = np.random.default_rng(3), 0
+    one, two, waiting = policy.init(), policy.init(lanes=2), []
+    for round_number in range(150):
+        x, uniform = rng.random((1, 3, 2)), rng.random(1)
+        choice, general = policy.decide(one, x, uniform), policy.decide(two, *in_two_lanes(x, uniform))
+        assert_same_choice(choice, general)
+        late += policy._plain._is_late(one.books[0].tolist())
+        one, two = policy.commit(one, choice.ticket), policy.commit(two, general.ticket)
+        waiting.append((choice.ticket, general.ticket))
+        if round_number >= 20:
+            outcome = outcome_of(policy, rng)
+            mine, others = waiting.pop(0)
+            one = policy.settle(one, mine, *outcome)
+            two = policy.settle(two, others, *in_two_lanes(*outcome))
+    assert late > 50
+    assert_same_state(one, two)
