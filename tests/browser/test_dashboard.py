@@ -246,7 +246,7 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     assert "tv" in dialog.inner_text()
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
-    assert page.url.endswith(f"#/campaigns/{name}")
+    page.wait_for_url(lambda address: address.endswith(f"#/campaigns/{name}"))  # heard of after the page has changed
 
 
 def made_otherwise(client, name, baseline=None, **changes):
