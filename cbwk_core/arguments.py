@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.oracle import Array, as_array, finite
+from cbwk_core.oracle import Array, Integers, as_array, finite, numbers
+from cbwk_core.problem import NULL_ARM
 
 
 def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
@@ -16,6 +17,49 @@ def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
     if rows and not (u.min() >= 0.0 and u.max() < 1.0):
         raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
     return u
+
+
+def checked_exclude(exclude: ArrayLike, rows: int, candidates: int) -> NDArray[np.bool_]:
+    """Which candidates of each request are not to be played."""
+    excluded = as_array("exclude", exclude)
+    if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
+        raise ValueError(
+            f"exclude must be booleans of shape ({rows}, {candidates}), got {excluded.dtype} of {excluded.shape}"
+        )
+    return excluded
+
+
+def checked_holds(holds: ArrayLike, rows: int, candidates: int, unit: Array) -> Array:
+    """What candidates may cost at most, (1 or n, candidates, d); of no resource more than its unit."""
+    given = numbers("holds", holds)
+    given = given[None] if given.ndim == 2 else given
+    checked = finite("holds", given, (None, candidates, len(unit)))
+    if checked.shape[0] not in (1, rows) or (checked < 0).any() or (checked > unit).any():
+        raise ValueError(
+            f"holds must lie between 0 and the policy's max costs, for all requests or for each of {rows}, "
+            f"got {checked.min(initial=np.inf)}..{checked.max(initial=-np.inf)} for {checked.shape[0]}"
+        )
+    return checked
+
+
+def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
+    """What is left to hold, (lanes, d), in the caller's own number type."""
+    given = as_array("free", free)
+    given = given[None] if given.ndim == 1 else given
+    shape = (lanes, resources)
+    if given.dtype.kind not in "iuf" or given.shape != shape or not np.isfinite(given).all():
+        raise ValueError(f"free must be finite numbers of shape {shape[1:]}, got {given.dtype} of {given.shape}")
+    return given
+
+
+def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
+    """The arm of each row, null or one up to the last."""
+    arms = as_array("arm", arm)
+    if arms.shape != (rows,) or arms.dtype.kind not in "iu":
+        raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
+    if rows and not (NULL_ARM <= arms.min() and arms.max() <= last):
+        raise ValueError(f"arm must lie in {NULL_ARM}..{last}, got {arms.min()}..{arms.max()}")
+    return arms.astype(np.int64, copy=False)
 
 
 def checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate
 from math import isfinite, sqrt
 from operator import ge
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import ddot, dger
@@ -52,6 +52,16 @@ BECAUSE_OF_POLICY = (POLICY,)
 WHOLE = np.dtype(np.int64)
 
 
+class Outlook(NamedTuple):
+    """What a decision needs of the state alone."""
+
+    prices: Array  # λ = p·R̂/ρ, (1, d)
+    direction: Array  # u = (1, -λ)
+    gamma: float
+    noise: float  # uᵀΣ̂u
+    pace: list[float] | None = None  # ρ_t, if somebody has looked ahead
+
+
 class Plain:
     """A policy's numbers, ready to loop over. Books are a state's books as one list; `layout` says what is where."""
 
@@ -70,6 +80,8 @@ class Plain:
         # What a decision for each arm may block, in max costs, behind what is below any reward: (arms, or 1 for
         # none, 1 + d).
         self.floors = np.column_stack([np.full(len(problem.hold), -np.inf), problem.hold / problem.unit])
+        # What was worked out ahead, and the parts of a state it follows from; not the state, whose model is large.
+        self.ahead: tuple[Outlook, Array, Array, Array] | None = None
         # The last books asked for late paces, and the answer: one decision asks three times.
         self.paced: tuple[list[float], list[tuple[float, float]]] = ([], [])
         self.spent, self.held, self.predicted = where["spent"].start, where["held"].start, where["predicted"].start
@@ -96,6 +108,13 @@ class Plain:
         self.one_row = self.ones[0]
         self.columns = Floats(f"{where['predicted'].stop}d")
 
+    def look_ahead(self, state: State) -> None:
+        """Work out what the next decision needs of the state."""
+        if self.newton:
+            books = state.books.tolist()[0]
+            outlook = self._looked(state, books)._replace(pace=self._pace(books))
+            self.ahead = outlook, state.books, state.residuals, state.oracle.noticed
+
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
         """Requests that need no mask, or None."""
         if not self._is_shaped(state, features) or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
@@ -121,7 +140,8 @@ class Plain:
         leverage: list[float] = (np.vecdot(directions, lifted) if self.shared else directions.dot(lifted)).tolist()
         if len(leverage) > CANDIDATES_MAX or not (min(leverage) >= 0.0 and isfinite(sum(leverage))):
             return None
-        prices, direction, gamma, noise = self._quote(state, books)
+        outlook = self._outlook(state, books)
+        prices, direction, gamma, noise, _ = outlook
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
         weights = self._weights(charged.dot(direction).tolist(), leverage, gamma, noise)
         arm = bisect_right(list(accumulate(weights)), uniform)
@@ -135,7 +155,7 @@ class Plain:
         one = np.array([[gamma, weights[arm], *weights]])
         for array in (one, chosen, images, prices):
             freeze(array)
-        ticket = partial(self._ticket, books, chosen, predictions, arm)
+        ticket = partial(self._ticket, books, chosen, predictions, arm, outlook.pace)
         thought = Thought(images[None, :, m:], prices, one[:, :1])
         return Choice(self.arm_arrays[arm], one[0, 1:2], one[:, 2:], BECAUSE_OF_POLICY, ticket, thought)
 
@@ -155,7 +175,7 @@ class Plain:
             predictions[part] = images[..., m:]
         if not (leverage.min() >= 0.0 and isfinite(leverage.sum())):
             return None
-        prices, direction, gamma, noise = self._quote(state, books)
+        prices, direction, gamma, noise, _ = self._outlook(state, books)
         charged = self._charged(books, predictions) if self._is_late(books) else predictions
         weights, best = weights_of_several(charged.dot(direction), leverage, gamma, WIDTHS * sqrt(noise))
         arm = sample(weights, best, uniforms)
@@ -215,8 +235,15 @@ class Plain:
             return lifted.dot(oracle.solution[0, 0].T)  # type: ignore[no-any-return]
         return oracle.solution.reshape(-1, len(lifted)).dot(lifted).reshape(self.arms, -1)  # type: ignore[no-any-return]
 
-    def _quote(self, state: State, books: list[float]) -> tuple[Array, Array, float, float]:
-        """λ = p·R̂/ρ, (1, d), u = (1, -λ), γ, and the noise uᵀΣ̂u."""
+    def _outlook(self, state: State, books: list[float]) -> Outlook:
+        ahead = self.ahead
+        if ahead is not None:
+            outlook, known, residuals, noticed = ahead
+            if known is state.books and residuals is state.residuals and noticed is state.oracle.noticed:
+                return outlook
+        return self._looked(state, books)
+
+    def _looked(self, state: State, books: list[float]) -> Outlook:
         rounds, position = books[0], self.position
         mean = books[4] / max(rounds, 1.0)
         prices = [books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]
@@ -230,7 +257,7 @@ class Plain:
             gamma = GAMMA_FACTOR * sqrt((self.arms + 1) * counted / (noise * self.parameters))
         else:
             gamma = float(self.gamma)
-        return np.array([prices]), direction, gamma, noise
+        return Outlook(np.array([prices]), direction, gamma, noise)
 
     @staticmethod
     def _weights(values: list[float], leverage: list[float], gamma: float, noise: float) -> list[float]:
@@ -250,9 +277,11 @@ class Plain:
         weights[best] = 1.0 - sum(weights)
         return weights
 
-    def _ticket(self, books: list[float], chosen: Array, predictions: Array, arm: int) -> Ticket:
+    def _ticket(
+        self, books: list[float], chosen: Array, predictions: Array, arm: int, pace: list[float] | None
+    ) -> Ticket:
         """What `decide` decided, to be kept: chosen (1, dimension), predictions (candidates, 1 + d)."""
-        rho = self._pace(books)
+        rho = self._pace(books) if pace is None else pace
         if arm == NULL_ARM:
             reward, costs = 0.0, [0.0] * self.resources
             hold = costs

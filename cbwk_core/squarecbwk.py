@@ -15,10 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core import decision, plain, schedules, snapshot, two_stage
 from cbwk_core import model as models
-from cbwk_core.arguments import checked_learn, checked_retired, checked_uniforms, positive_or_auto
+from cbwk_core.arguments import (
+    checked_arms,
+    checked_exclude,
+    checked_free,
+    checked_holds,
+    checked_learn,
+    checked_retired,
+    checked_uniforms,
+    positive_or_auto,
+)
 from cbwk_core.dual import DualState, EntropicDual, ValueDual
 from cbwk_core.lagrangian import lagrangian_direction
-from cbwk_core.oracle import Array, Integers, Oracle, as_array, finite, folded, frozen, numbers
+from cbwk_core.oracle import Array, Integers, Oracle, finite, folded, frozen
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.product import changes, forgotten
 from cbwk_core.pace import paces_of
@@ -252,6 +261,14 @@ class SquareCBwK:
         thought = Thought(frozen(predictions), quote.prices, quote.gamma)
         return Choice(frozen(arm), frozen(probability), frozen(weights), reason, ticket, thought)
 
+    def look_ahead(self, state: State) -> None:
+        """Work out what the next decision needs of the state alone, for who has the time now and will not have it then.
+
+        Answers are the same with or without it, for this state and any other.
+        """
+        if self._lanes(state) == 1 and self._plain is not None:
+            self._plain.look_ahead(state)
+
     def predict(self, state: State, features: ArrayLike) -> Array:
         """Reward, then costs in max costs, predicted for every candidate: (n, candidates, 1 + d)."""
         self._lanes(state)
@@ -439,7 +456,7 @@ class SquareCBwK:
                 return learnt
         x = self._checked_features(features)
         rows = x.shape[0]
-        arms = self._checked_arms(arm, rows, x.shape[1])
+        arms = checked_arms(arm, rows, (x.shape[1] if self.model == "shared" else self.arms) - 1)
         reward = finite("rewards", rewards, (rows,))
         cost = finite("costs", costs, (rows, self.resources))
         if rows % lanes:
@@ -552,48 +569,22 @@ class SquareCBwK:
         kept = self._kept if candidates == self.arms else None
         if exclude is None:
             return None if kept is None else np.broadcast_to(kept, (rows, candidates))
-        excluded = as_array("exclude", exclude)
-        if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
-            raise ValueError(
-                f"exclude must be booleans of shape ({rows}, {candidates}), got {excluded.dtype} of {excluded.shape}"
-            )
+        excluded = checked_exclude(exclude, rows, candidates)
         return ~excluded if kept is None else ~excluded & kept
 
     def _holds(self, holds: ArrayLike | None, rows: int, candidates: int) -> Array:
         """(1 or n, candidates, d) in the caller's units."""
-        if holds is None:
-            if candidates == self.arms:
-                return self.problem.hold[None]
-            return np.broadcast_to(self.problem.unit, (1, candidates, self.resources))
-        given = numbers("holds", holds)
-        given = given[None] if given.ndim == 2 else given
-        checked = finite("holds", given, (None, candidates, self.resources))
-        if checked.shape[0] not in (1, rows) or (checked < 0).any() or (checked > self.problem.unit).any():
-            raise ValueError(
-                f"holds must lie between 0 and the policy's max costs, for all requests or for each of {rows}, "
-                f"got {checked.min(initial=np.inf)}..{checked.max(initial=-np.inf)} for {checked.shape[0]}"
-            )
-        return checked
+        if holds is not None:
+            return checked_holds(holds, rows, candidates, self.problem.unit)
+        if candidates == self.arms:
+            return self.problem.hold[None]
+        return np.broadcast_to(self.problem.unit, (1, candidates, self.resources))
 
     def _free(self, state: State, free: ArrayLike | None) -> Array:
-        """What is left to hold, (lanes, d): the caller's ledger in its own number type, or the policy's own account."""
+        """What is left to hold, (lanes, d): by the caller's ledger, or by the policy's own account."""
         if free is None:
             return np.asarray(np.asarray(self.problem.budget) - state.spent - state.held)
-        given = as_array("free", free)
-        given = given[None] if given.ndim == 1 else given
-        shape = (state.books.shape[0], self.resources)
-        if given.dtype.kind not in "iuf" or given.shape != shape or not np.isfinite(given).all():
-            raise ValueError(f"free must be finite numbers of shape {shape[1:]}, got {given.dtype} of {given.shape}")
-        return given
-
-    def _checked_arms(self, arm: ArrayLike, rows: int, candidates: int) -> Integers:
-        arms = as_array("arm", arm)
-        if arms.shape != (rows,) or arms.dtype.kind not in "iu":
-            raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
-        last = (candidates if self.model == "shared" else self.arms) - 1
-        if rows and not (NULL_ARM <= arms.min() and arms.max() <= last):
-            raise ValueError(f"arm must lie in {NULL_ARM}..{last}, got {arms.min()}..{arms.max()}")
-        return arms.astype(np.int64, copy=False)
+        return checked_free(free, len(state.books), self.resources)
 
 
 def _per_lane(flags: NDArray[np.bool_], lanes: int) -> Integers:

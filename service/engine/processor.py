@@ -105,6 +105,7 @@ class Processor:
         self._due: set[int] = set()  # campaigns with so many of them that a snapshot should be made
         self._watchful = 0  # so many transactions still look for repeats
         self._committed: Committed | None = None  # what `conclude` has still to remember
+        self._ready: tuple[Remembered, Work] | None = None  # a campaign as the next transaction will find it
 
     def run(self, items: Sequence[Item]) -> None:
         """Answer every item and conclude."""
@@ -236,6 +237,8 @@ class Processor:
                     self._learnt(work.campaign.number, work.learnt)
                 (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
             # Only now: should it fail, what is committed is remembered.
+            if len(done.works) == 1:
+                self._get_ready(done.works[0], done.epoch)
             self._metrics.batch_size.observe(done.commands)
             for work in done.works:
                 if "outcome" in work.rows:
@@ -243,6 +246,12 @@ class Processor:
         except Exception as error:
             log.error("what was committed is read again", exc_info=error)
             self._memory.doubt()
+
+    def _get_ready(self, work: Work, epoch: int | None) -> None:
+        """Do what the campaign's next decision would have to do first, whatever is asked: nobody waits for it now."""
+        work.campaign.policy.look_ahead(work.state)
+        kept = self._memory.recall_whole(work.campaign.number, epoch)
+        self._ready = None if kept is None else (kept[0], self._work(*kept))
 
     def _learnt(self, number: int, outcomes: int) -> None:
         self._unsaved[number] += outcomes
@@ -295,13 +304,16 @@ class Processor:
     ) -> dict[str, Work]:
         works: dict[str, Work] = {}
         unread = []
+        epoch = self._database.epoch()
         for number in numbers:
-            kept = self._memory.recall_whole(number, self._database.epoch())
+            kept = self._memory.recall_whole(number, epoch)
             if kept is None:
                 unread.append(number)
             else:
                 known, last = kept
-                works[known.campaign.id] = self._work(known, last, now, attempt)
+                ready, self._ready = self._ready, None  # for one transaction only: what becomes of it stays there
+                work = ready[1] if ready is not None and ready[0] is known else self._work(known, last)
+                works[known.campaign.id] = work.begin(now, one_by_one=attempt.one_by_one)
         if not unread:
             return works
         locked = self._database.lock_rows(connection, unread, timeout_ms=self._lock_timeout_ms, fresh=fresh)
@@ -316,10 +328,10 @@ class Processor:
             known = current(connection, self._memory, row)
             self._learnt(number, max(0, known.unsaved - self._unsaved[number]))
             last = Left(row["status"], row["last_event_at"], accounts[number])
-            works[known.campaign.id] = self._work(known, last, now, attempt)
+            works[known.campaign.id] = self._work(known, last).begin(now, one_by_one=attempt.one_by_one)
         return works
 
-    def _work(self, known: Remembered, last: Left, now: int, attempt: Attempt) -> Work:
+    def _work(self, known: Remembered, last: Left) -> Work:
         return Work(
             campaign=known.campaign,
             state=known.state,
@@ -327,9 +339,8 @@ class Processor:
             status=last.status,
             sequence=known.sequence,
             model_version=known.model_version,
-            now=max(now, last.last_event_at),
+            now=last.last_event_at,
             created_at=self._births[known.campaign.number],
-            one_by_one=attempt.one_by_one,
         )
 
     def _numbers_of(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:

@@ -55,6 +55,11 @@ class Work:
     quarantined: int = 0
     delays: list[float] = field(default_factory=list)  # seconds from a decision to its costs
 
+    def begin(self, now: int, *, one_by_one: bool) -> Work:
+        """The same at the beginning of a transaction."""
+        self.now, self.one_by_one = max(now, self.now), one_by_one
+        return self
+
     def append(self, table: str, **columns: Any) -> int:
         """Number a row of the campaign's log and keep it for writing."""
         self.sequence += 1

@@ -120,6 +120,7 @@ METHODS = {
     },
     "changes": {"state": FOREIGN},
     "predict": {"state": FOREIGN, "features": FEATURES},
+    "look_ahead": {"state": FOREIGN},
     "commit": {"state": FOREIGN, "ticket": TICKET["tickets"]},
     "settle": {"state": FOREIGN, **TICKET, **OUTCOME, "learn": BOOLEANS | {"nothing"}},
     "teach": {"state": FOREIGN, **TICKET, **OUTCOME},

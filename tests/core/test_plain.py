@@ -502,3 +502,39 @@ def test_late_outcomes_are_priced_the_same_both_ways_with_arms_of_ones_own_or_wi
             two = policy.settle(two, others, *in_two_lanes(*outcome))
     assert late > 50
     assert_same_state(one, two)
+
+
+@settings(max_examples=60)
+@given(policies(), st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
+def test_who_looks_ahead_decides_the_same_to_the_last_bit(policy, seed, rows):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(25)
+    state, x, uniforms = twins.one, features_of(policy, rng, rows), rng.random(rows)
+    unprepared = policy.decide(state, x, uniforms)
+    numbers = unprepared.ticket.numbers
+    policy.look_ahead(state)
+    prepared = policy.decide(state, x, uniforms)
+    for one, other in zip(unprepared[:3], prepared[:3], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(numbers, prepared.ticket.numbers)
+    for one, other in zip(unprepared.thought, prepared.thought, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_was_seen_ahead_is_taken_for_that_state_and_for_no_other(monkeypatch):
+    policy = SquareCBwK(
+        arms=3, dimension=2, resources=1, horizon=100, budget=[30.0], max_cost=[[1.0]] * 3, model="per_arm"
+    )
+    seen, looked = [], plain.Plain._looked
+    monkeypatch.setattr(plain.Plain, "_looked", lambda *given: seen.append(1) or looked(*given))
+    state, x, uniform = policy.init(), np.full((1, 2), 0.5), np.array([0.3])
+    policy.look_ahead(state)
+    policy.decide(state, x, uniform)
+    assert len(seen) == 1
+    # The parts that stay are the same arrays; one that differs is enough.
+    wider = state._replace(residuals=state.residuals * 4.0)
+    policy.look_ahead(state)
+    choice = policy.decide(wider, x, uniform)
+    assert len(seen) == 3
+    assert choice.thought.gamma[0, 0] == pytest.approx(policy.decide(state, x, uniform).thought.gamma[0, 0] / 2)

@@ -59,6 +59,22 @@ def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again
 
 
 @only_sqlite
+def test_what_the_next_decision_needs_first_is_made_while_nobody_waits(database, monkeypatch):
+    processor, made, work = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000), [], Processor._work
+    monkeypatch.setattr(Processor, "_work", lambda *given: made.append(1) or work(*given))
+    processor.run([Item(CreateCampaign(config()), 0.0)])
+    processor.run([Item(Decide("c", "first", [0.3, 0.6]), 0.0)])
+    assert len(made) == 2  # for itself and for the next
+    for name in ("second", "third"):
+        before = len(made)
+        processor.process([Item(Decide("c", name, [0.3, 0.6]), 0.0)])
+        assert len(made) == before
+        processor.conclude()
+        assert len(made) == before + 1
+    assert accounts(database)[1] == 3_000_000
+
+
+@only_sqlite
 def test_what_another_connection_has_written_counts(database):
     def empty():
         with closing(sqlite3.connect(database.path)) as other, other:
