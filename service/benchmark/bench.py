@@ -37,7 +37,7 @@ class Extent:
     """How long and how much."""
 
     seconds: float = 5.0
-    rounds: int = 3
+    rounds: int = 5
     decisions: int = 1_000_000
     holds: int = 100_000
     campaigns: int = 1_000

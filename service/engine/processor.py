@@ -9,13 +9,13 @@ fails means *unknown*: the campaigns are forgotten and the clients ask again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import structlog
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
@@ -38,6 +38,7 @@ from service.engine.commands import (
 )
 from service.engine.ledger import Account, Ledger
 from service.engine.memory import FarBehind, Left, Memory, Remembered, current, is_far_behind
+from service.engine.saving import Snapshots
 from service.engine.work import Work
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
@@ -47,9 +48,6 @@ from service.store.database import Database
 
 # Holds that one transaction lets expire.
 EXPIRE_ROWS_MAX = 1_000
-# A snapshot is due after so many outcomes learnt since the last one.
-SNAPSHOT_OUTCOMES = 1_000
-SNAPSHOTS_KEPT = 2
 # Who has repeated one request, after a timeout, is about to repeat more: so many transactions then look for decisions
 # before they decide. Otherwise that would be a statement in each for what hardly ever happens.
 WATCHFUL_TRANSACTIONS = 1_000
@@ -96,13 +94,12 @@ class Processor:
         self._database = database
         self._metrics = metrics or Metrics()
         self._memory = Memory(memory_bytes_max)
+        self._snapshots = Snapshots(database, self._memory)
         self._lock_timeout_ms = lock_timeout_ms
         self._numbers: dict[str, int] = {}
         self._births: dict[int, int] = {}  # when each campaign was made
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
         self._noticed: dict[int, tuple[int, int]] = {}  # each campaign's model and the changes of the world it has seen
-        self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
-        self._due: set[int] = set()  # campaigns with so many of them that a snapshot should be made
         self._watchful = 0  # so many transactions still look for repeats
         self._committed: Committed | None = None  # what `conclude` has still to remember
         self._ready: tuple[Remembered, Work] | None = None  # a campaign as the next transaction will find it
@@ -185,7 +182,7 @@ class Processor:
             row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
             known = current(connection, self._memory, dict(row))
         self._memory.remember(known.campaign, known.state, known.sequence, known.model_version)
-        self._learnt(number, max(0, known.unsaved - self._unsaved[number]))
+        self._snapshots.count_folded(known)
 
     def _fail(self, error: BaseException) -> None:
         """Nobody knows what is on the disk now; whoever starts next finds what was committed."""
@@ -234,7 +231,7 @@ class Processor:
                 left = Left(work.status, work.now, work.ledger.accounts, done.epoch)
                 self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
                 if work.learnt:
-                    self._learnt(work.campaign.number, work.learnt)
+                    self._snapshots.count(work.campaign.number, work.learnt)
                 (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
             # Only now: should it fail, what is committed is remembered.
             if len(done.works) == 1:
@@ -252,11 +249,6 @@ class Processor:
         work.campaign.policy.look_ahead(work.state)
         kept = self._memory.recall_whole(work.campaign.number, epoch)
         self._ready = None if kept is None else (kept[0], self._work(*kept))
-
-    def _learnt(self, number: int, outcomes: int) -> None:
-        self._unsaved[number] += outcomes
-        if self._unsaved[number] >= SNAPSHOT_OUTCOMES:
-            self._due.add(number)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -326,7 +318,7 @@ class Processor:
             if number not in attempt.caught_up and is_far_behind(self._memory, row):
                 raise FarBehind(number)
             known = current(connection, self._memory, row)
-            self._learnt(number, max(0, known.unsaved - self._unsaved[number]))
+            self._snapshots.count_folded(known)
             last = Left(row["status"], row["last_event_at"], accounts[number])
             works[known.campaign.id] = self._work(known, last).begin(now, one_by_one=attempt.one_by_one)
         return works
@@ -457,53 +449,16 @@ class Processor:
 
     def save_due(self) -> None:
         """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
-        if self.failed:
-            return
-        while self._due:
-            number = self._due.pop()
-            known = self._memory.recall(number)
-            self._unsaved.pop(number, None)
-            if known is None:
-                continue
-            try:
-                with self._database.write_standing(self) as connection:
-                    self._save(connection, number)
-            except Exception as error:  # noqa: BLE001 - a snapshot saves time only; the log is the truth
-                if self._database.is_file_error(error):
-                    self._fail(error)
-                log.warning("snapshot not written", error=type(error).__name__)
-
-    def _save(self, connection: Connection, number: int) -> None:
-        known = self._memory.recall(number)
-        assert known is not None, "only a remembered state is saved"
-        snapshot = tables.snapshot
-        kept = (
-            connection.execute(
-                select(snapshot.c.sequence).where(snapshot.c.campaign == number).order_by(snapshot.c.sequence.desc())
-            )
-            .scalars()
-            .all()
-        )
-        if known.sequence in kept:
-            return
-        connection.execute(
-            snapshot.insert().values(
-                campaign=number,
-                sequence=known.sequence,
-                config_version=known.campaign.version,
-                model_version=known.model_version,
-                data=known.campaign.policy.encode(known.state),
-                at=self._database.now_micros(connection),
-            )
-        )
-        old = kept[SNAPSHOTS_KEPT - 1 :]
-        if old:
-            connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence.in_(old)))
+        self._save(self._snapshots.save_due)
 
     def save_all(self) -> None:
         """Snapshots of everything that has learnt since its last one: before the process stops."""
-        self._due.update(number for number, learnt in self._unsaved.items() if learnt)
-        self.save_due()
+        self._save(self._snapshots.save_all)
+
+    def _save(self, save: Callable[[object], BaseException | None]) -> None:
+        error = None if self.failed else save(self)
+        if error is not None:
+            self._fail(error)
 
 
 def _ids(items: Sequence[Item], watchful: bool) -> list[str]:
