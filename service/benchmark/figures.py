@@ -62,10 +62,10 @@ class Report:
     def table(self) -> Table:
         """For people."""
         table = Table(title="cbwk bench")
-        table.add_column("figure", no_wrap=True)
+        table.add_column("figure")
         table.add_column("measured", justify="right", no_wrap=True)
         table.add_column("must be", justify="right", no_wrap=True)
-        table.add_column("")
+        table.add_column("", no_wrap=True)
         table.add_column("")
         for each in self.figures:
             verdict = {True: "ok", False: "SHORT", None: ""}[each.holds]

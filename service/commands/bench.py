@@ -18,7 +18,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Only see that it works: its figures say nothing.")] = False,
     out: Annotated[Path, typer.Option(help="Directory for bench.json; made if it is not there.")] = Path("out"),
 ) -> None:
-    """Measure the service beside an empty handler: one table, and bench.json. Takes about a quarter of an hour."""
+    """Measure the service beside an empty handler: one table, and bench.json. Takes about twenty minutes."""
     import json
 
     from rich.console import Console
