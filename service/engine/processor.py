@@ -234,21 +234,25 @@ class Processor:
                     self._snapshots.count(work.campaign.number, work.learnt)
                 (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
             # Only now: should it fail, what is committed is remembered.
-            if len(done.works) == 1:
-                self._get_ready(done.works[0], done.epoch)
             self._metrics.batch_size.observe(done.commands)
             for work in done.works:
                 if "outcome" in work.rows:
                     self._observe(work)
+            self._ready = self._readied(done.works[0], done.epoch) if len(done.works) == 1 else None
         except Exception as error:
             log.error("what was committed is read again", exc_info=error)
             self._memory.doubt()
 
-    def _get_ready(self, work: Work, epoch: int | None) -> None:
-        """Do what the campaign's next decision would have to do first, whatever is asked: nobody waits for it now."""
-        work.campaign.policy.look_ahead(work.state)
+    def _readied(self, work: Work, epoch: int | None) -> tuple[Remembered, Work] | None:
+        """What the campaign's next decision would have to do first, whatever is asked: nobody waits for it now.
+
+        None where the campaign will be read again all the same.
+        """
         kept = self._memory.recall_whole(work.campaign.number, epoch)
-        self._ready = None if kept is None else (kept[0], self._work(*kept))
+        if kept is None:
+            return None
+        work.campaign.policy.look_ahead(work.state)
+        return kept[0], self._work(*kept)
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
