@@ -17,6 +17,20 @@ from scipy.optimize import minimize
 from cbwk_core.oracle import Array
 
 ITERATIONS_MAX = 400
+# Slots, of which delays of whole hundredths of the horizon are whole numbers, and contexts: enough for three digits.
+SLOTS = 100
+CONTEXTS = 4_000
+
+
+def delay_costs(rewards: Array, costs: Array, rho: Array, share: float) -> tuple[float, float]:
+    """What outcomes that are late by a share of T cost at least, over T·OPT: arguments as for `delayed_optimum`.
+
+    First whoever knows everything, then who besides plays nothing before the first outcome.
+    """
+    rewards, costs, delay = rewards[:CONTEXTS], costs[:CONTEXTS], round(share * SLOTS)
+    opt = delayed_optimum(rewards, costs, rho, slots=1, delay=0)
+    earned = [delayed_optimum(rewards, costs, rho, slots=SLOTS, delay=delay, first=first) for first in (0, delay)]
+    return 1.0 - earned[0] / opt, 1.0 - earned[1] / opt
 
 
 def delayed_optimum(rewards: Array, costs: Array, rho: Array, *, slots: int, delay: int, first: int = 0) -> float:

@@ -20,7 +20,7 @@ from cbwk_core.oracle import Array
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environments import LinearEnvironment
-from cbwk_core.simulation.fluid import delayed_optimum
+from cbwk_core.simulation.fluid import delay_costs
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.runner import run
 
@@ -34,9 +34,6 @@ DELAY_HORIZON = 10_000
 CONTEXTS = 2_000_000
 CONTEXTS_PER_DRAW = 50_000
 SLOPE_MAX = 0.55
-# The fluid problem's slots, whole delays of all shares, and contexts: enough for three digits.
-SLOTS = 100
-FLUID_CONTEXTS = 4_000
 
 
 class Row(NamedTuple):
@@ -134,15 +131,6 @@ def allowed(undelayed: Row, row: Row) -> float:
     return 1.5 * undelayed.regret + 0.5 * row.delay / row.horizon * row.optimum_total
 
 
-def floors(environment: LinearEnvironment, pace: float, share: float) -> tuple[float, float]:
-    """What a delay of that share of T costs who knows everything, and who waits for an outcome, over T·OPT."""
-    rewards, costs = (part[:FLUID_CONTEXTS] for part in _contexts(environment))
-    rho, delay = np.full(environment.resources, pace), round(share * SLOTS)
-    opt = delayed_optimum(rewards, costs, rho, slots=1, delay=0)
-    earned = [delayed_optimum(rewards, costs, rho, slots=SLOTS, delay=delay, first=first) for first in (0, delay)]
-    return 1.0 - earned[0] / opt, 1.0 - earned[1] / opt
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Regret of `practical` over horizons and delays.")
@@ -154,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         horizons = [horizon for horizon in HORIZONS if horizon <= chosen.horizon_max]
         measured = [regrets(horizon, 0, chosen.seeds) for horizon in horizons]
         delayed = [regrets(DELAY_HORIZON, round(share * DELAY_HORIZON), chosen.seeds)[1] for share in DELAY_SHARES]
-        least = [floors(ENVIRONMENT, PACE, share) for share in DELAY_SHARES]
+        rho = np.full(ENVIRONMENT.resources, PACE)
+        least = [delay_costs(*_contexts(ENVIRONMENT), rho, share) for share in DELAY_SHARES]
     for _, row in measured:
         print(f"T = {row.horizon:,}: {row.regret:.1f} ± {row.error:.1f}, {row.regret / row.optimum_total:.4f} of T·OPT")
     found, error = slope(horizons, [lost for lost, _ in measured])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from cbwk_core.simulation import lateness
 from cbwk_core.simulation.fluid import delayed_optimum
 from cbwk_core.static_optimum import static_optimum
 
@@ -61,3 +62,17 @@ def test_a_longer_delay_earns_less():
     rewards, costs = table(8)
     earned = [delayed_optimum(rewards, costs, RHO, slots=12, delay=delay) for delay in (0, 1, 3, 6, 12)]
     assert (np.diff(earned) < 0).all()
+
+
+@pytest.mark.parametrize("scenario", lateness.delayed(), ids=lambda scenario: scenario.name)
+def test_nobody_who_never_overspends_loses_as_little_as_half_the_delay_in_the_suite(scenario):
+    """What is allowed there is half of the share of T that outcomes are late by, and some learning: see DESIGN.md."""
+    known, waited = lateness.least(scenario)
+    assert 0.5 * scenario.delay < known < waited < 1.0
+
+
+def test_lateness_prints_a_line_for_every_late_row_of_the_suite(capsys):
+    lateness.main(["--seeds", "2", "--scale", "0.02"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [scenario.name for scenario in lateness.delayed()]
+    assert all("with everything known at least 0." in line for line in lines)
