@@ -112,7 +112,7 @@ class Plain:
         """Work out what the next decision needs of the state."""
         if self.newton:
             books = state.books.tolist()[0]
-            outlook = self._looked(state, books)._replace(pace=self._pace(books))
+            outlook = self._new_outlook(state, books)._replace(pace=self._pace(books))
             self.ahead = outlook, state.books, state.residuals, state.oracle.noticed
 
     def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
@@ -236,14 +236,15 @@ class Plain:
         return oracle.solution.reshape(-1, len(lifted)).dot(lifted).reshape(self.arms, -1)  # type: ignore[no-any-return]
 
     def _outlook(self, state: State, books: list[float]) -> Outlook:
+        """What was worked out ahead, if it was for this state."""
         ahead = self.ahead
         if ahead is not None:
             outlook, known, residuals, noticed = ahead
             if known is state.books and residuals is state.residuals and noticed is state.oracle.noticed:
                 return outlook
-        return self._looked(state, books)
+        return self._new_outlook(state, books)
 
-    def _looked(self, state: State, books: list[float]) -> Outlook:
+    def _new_outlook(self, state: State, books: list[float]) -> Outlook:
         rounds, position = books[0], self.position
         mean = books[4] / max(rounds, 1.0)
         prices = [books[position + j] * (mean / rho) for j, rho in enumerate(self.rho)]

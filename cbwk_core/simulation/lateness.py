@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10, help="at least 2")
     parser.add_argument("--scale", type=float, default=1.0, help="of the horizons")
     chosen = parser.parse_args(arguments)
+    if chosen.seeds < 2:
+        parser.error("--seeds must be at least 2: of one there is no standard error")
     with threadpool_limits(limits=1):
         for scenario in delayed(chosen.scale):
             row = measured(scenario, chosen.seeds)

@@ -526,8 +526,8 @@ def test_what_was_seen_ahead_is_taken_for_that_state_and_for_no_other(monkeypatc
     policy = SquareCBwK(
         arms=3, dimension=2, resources=1, horizon=100, budget=[30.0], max_cost=[[1.0]] * 3, model="per_arm"
     )
-    seen, looked = [], plain.Plain._looked
-    monkeypatch.setattr(plain.Plain, "_looked", lambda *given: seen.append(1) or looked(*given))
+    seen, worked_out = [], plain.Plain._new_outlook
+    monkeypatch.setattr(plain.Plain, "_new_outlook", lambda *given: seen.append(1) or worked_out(*given))
     state, x, uniform = policy.init(), np.full((1, 2), 0.5), np.array([0.3])
     policy.look_ahead(state)
     policy.decide(state, x, uniform)
