@@ -15,6 +15,7 @@ from service.engine import stages
 from service.engine.background import in_background
 from service.engine.bell import Bell
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
+from service.engine.meanwhile import Meanwhile
 from service.engine.pace import Pace
 from service.engine.processor import EXPIRE_ROWS_MAX, Processor
 from service.fault import Reached, pass_by
@@ -69,12 +70,14 @@ class Engine:
         reached: Reached = pass_by,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
+        self._meanwhile = Meanwhile()
         self._processor = Processor(
             database,
             memory_bytes_max=memory_bytes_max,
             lock_timeout_ms=lock_timeout_ms,
             metrics=metrics,
             reached=reached,
+            meanwhile=self._meanwhile,
         )
         self._reached = reached
         self._on_failure = on_failure
@@ -204,6 +207,7 @@ class Engine:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)
         self._processor.save_all()
+        self._meanwhile.close()
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:

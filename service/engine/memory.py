@@ -93,16 +93,18 @@ class Memory:
 
     def remember(
         self, campaign: Campaign, state: State, sequence: int, model_version: int, left: Left | None = None
-    ) -> None:
-        """Keep a committed state."""
+    ) -> Remembered:
+        """Keep a state that was committed, or is to be forgotten if that fails; it as it is kept."""
         known = self._campaigns.get(campaign.number)
         # A state's arrays keep their shapes as long as its campaign is what it was.
         size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
-        self._campaigns[campaign.number] = Remembered(campaign, state, sequence, model_version, size, 0, left)
+        kept = Remembered(campaign, state, sequence, model_version, size, 0, left)
+        self._campaigns[campaign.number] = kept
         self._campaigns.move_to_end(campaign.number)
         self._bytes += size - (0 if known is None else known.bytes)
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
             self.forget(next(iter(self._campaigns)))
+        return kept
 
     def forget(self, number: int) -> None:
         """Drop a campaign whose last transaction may or may not have happened."""

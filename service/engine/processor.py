@@ -1,7 +1,7 @@
 """One batch of commands, one transaction.
 
-Lock the campaigns in order, read what they need in later statements, settle, expire, decide, write, commit; only then
-remember the new states. A batch that fails for a reason of its own is run again command by command, so that a poisonous
+Lock the campaigns in order, read what they need in later statements, settle, expire, decide, write, commit, and
+meanwhile remember the new states. A batch that fails for a reason of its own is run again command by command, so that a poisonous
 one fails alone; one in which a request may be a repeat is run again with a look for what was decided; a commit that
 fails means *unknown*: the campaigns are forgotten and the clients ask again.
 """
@@ -37,6 +37,7 @@ from service.engine.commands import (
     SetStatus,
 )
 from service.engine.ledger import Account, Ledger
+from service.engine.meanwhile import Meanwhile
 from service.engine.memory import FarBehind, Left, Memory, Remembered, current, is_far_behind
 from service.engine.saving import Snapshots
 from service.engine.work import Work
@@ -61,7 +62,7 @@ class Unsure(Exception):  # noqa: N818
 
 
 class Committed(NamedTuple):
-    """A transaction that has ended well."""
+    """A transaction that ends well, unless its COMMIT fails."""
 
     works: Sequence[Work]
     epoch: int | None
@@ -88,8 +89,11 @@ class Processor:
         lock_timeout_ms: int,
         metrics: Metrics | None = None,
         reached: Reached = pass_by,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
+        """Without `meanwhile` nothing is done beside a commit, but everything after it."""
         self._reached = reached
+        self._meanwhile = meanwhile
         self.failed = False  # for good: SQLite's file cannot be trusted any more
         self._database = database
         self._metrics = metrics or Metrics()
@@ -101,7 +105,7 @@ class Processor:
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
         self._noticed: dict[int, tuple[int, int]] = {}  # each campaign's model and the changes of the world it has seen
         self._watchful = 0  # so many transactions still look for repeats
-        self._committed: Committed | None = None  # what `conclude` has still to remember
+        self._committed: Committed | None = None  # what is being committed, or what `conclude` has still to see to
         self._ready: tuple[Remembered, Work] | None = None  # a campaign as the next transaction will find it
 
     def run(self, items: Sequence[Item]) -> None:
@@ -192,67 +196,93 @@ class Processor:
 
     def _transact(self, items: Sequence[Item], attempt: Attempt) -> None:
         self.conclude()
-        with self._database.write_standing(self) as connection:
-            now = self._database.now_micros(connection)
-            mine: dict[str | None, list[Item]] = defaultdict(list)
-            for item in items:
-                mine[getattr(item.command, "campaign_id", None)].append(item)
-            alone = mine.pop(None, [])
-            for item in alone:
-                item.answer = self._without_campaign(connection, item, now)
-            works = self._locked(connection, mine, now, attempt, fresh=not alone)
-            wanted = {work.campaign.number: _ids(mine[name], attempt.watchful) for name, work in works.items()}
-            known = rows.decisions(connection, wanted)
-            together, unkept = self._serve(connection, works, mine, known)
-            if unkept and not attempt.watchful:
-                raise Unsure
-            if any(isinstance(item.command, Expire) for item in alone):
-                expired = self._expire(connection, works, now, attempt)
+        try:
+            with self._database.write_standing(self) as connection:
+                now = self._database.now_micros(connection)
+                mine: dict[str | None, list[Item]] = defaultdict(list)
                 for item in items:
-                    item.answer = Answer({"expired": expired})
-            if works:
-                self._write(connection, works.values(), together)
-                self._reached("before-commit")
-            epoch = self._database.epoch()
-        self._committed = Committed([*works.values()], epoch, len(items))
+                    mine[getattr(item.command, "campaign_id", None)].append(item)
+                alone = mine.pop(None, [])
+                for item in alone:
+                    item.answer = self._without_campaign(connection, item, now)
+                works = self._locked(connection, mine, now, attempt, fresh=not alone)
+                wanted = {work.campaign.number: _ids(mine[name], attempt.watchful) for name, work in works.items()}
+                known = rows.decisions(connection, wanted)
+                together, unkept = self._serve(connection, works, mine, known)
+                if unkept and not attempt.watchful:
+                    raise Unsure
+                if any(isinstance(item.command, Expire) for item in alone):
+                    expired = self._expire(connection, works, now, attempt)
+                    for item in items:
+                        item.answer = Answer({"expired": expired})
+                if works:
+                    self._write(connection, works.values(), together)
+                    self._reached("before-commit")
+                self._committed = Committed([*works.values()], self._database.epoch(), len(items))
+                if self._meanwhile is not None:
+                    self._meanwhile.begin(self._remember)
+        except BaseException:
+            self._take_back()
+            raise
         if works:
             self._reached("after-commit")
 
+    def _take_back(self) -> None:
+        """Forget what was remembered of a transaction whose COMMIT has failed: it may or may not have happened."""
+        failed, self._committed = self._committed, None
+        if failed is not None:
+            if self._meanwhile is not None:
+                self._meanwhile.wait()
+            self._ready = None
+            for work in failed.works:
+                self._memory.forget(work.campaign.number)
+
     def conclude(self) -> None:
-        """Remember what was committed last, if that is still to be done, and tell the metrics; never raises.
+        """See to what is left to do of the last transaction, if anything, and tell the metrics; never raises.
 
         Nobody needs it before the next transaction, so clients can have their answers first.
         """
-        done, self._committed = self._committed, None
+        done = self._committed
         if done is None:
             return
+        if self._meanwhile is not None:
+            self._meanwhile.wait()
+        else:
+            self._remember()
+        self._committed = None
         try:
             for work in done.works:
-                left = Left(work.status, work.now, work.ledger.accounts, done.epoch)
-                self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
                 if work.learnt:
                     self._snapshots.count(work.campaign.number, work.learnt)
                 (self._handed_out.add if stages.is_handed_out(work) else self._handed_out.discard)(work.campaign.number)
-            # Only now: should it fail, what is committed is remembered.
             self._metrics.batch_size.observe(done.commands)
             for work in done.works:
                 if "outcome" in work.rows:
                     self._observe(work)
-            self._ready = self._readied(done.works[0], done.epoch) if len(done.works) == 1 else None
         except Exception as error:
             log.error("what was committed is read again", exc_info=error)
             self._memory.doubt()
 
-    def _readied(self, work: Work, epoch: int | None) -> tuple[Remembered, Work] | None:
-        """What the campaign's next decision would have to do first, whatever is asked: nobody waits for it now.
+    def _remember(self) -> None:
+        """Keep how a transaction leaves its campaigns, and make what the next one needs first; never raises.
 
-        None where the campaign will be read again all the same.
+        It may be done while the commit waits for the disk: until it is known how that has ended nobody asks.
         """
-        kept = self._memory.recall_whole(work.campaign.number, epoch)
-        if kept is None:
-            return None
-        work.campaign.policy.look_ahead(work.state)
-        return kept[0], self._work(*kept)
+        done = self._committed
+        assert done is not None, "there is a transaction to remember"
+        try:
+            for work in done.works:
+                left = Left(work.status, work.now, work.ledger.accounts, done.epoch)
+                known = self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
+            # Not where the campaign will be read again all the same.
+            if len(done.works) == 1 and done.epoch is not None:
+                work.campaign.policy.look_ahead(work.state)
+                self._ready = known, _work_on(known, left, work.created_at)
+            else:
+                self._ready = None
+        except Exception as error:
+            log.error("what was committed is read again", exc_info=error)
+            self._memory.doubt()
 
     def _without_campaign(self, connection: Connection, item: Item, now: int) -> Answer | Problem | None:
         command = item.command
@@ -308,7 +338,7 @@ class Processor:
             else:
                 known, last = kept
                 ready, self._ready = self._ready, None  # for one transaction only: what becomes of it stays there
-                work = ready[1] if ready is not None and ready[0] is known else self._work(known, last)
+                work = ready[1] if ready is not None and ready[0] is known else _work_on(known, last, self._births[number])
                 works[known.campaign.id] = work.begin(now, one_by_one=attempt.one_by_one)
         if not unread:
             return works
@@ -324,20 +354,9 @@ class Processor:
             known = current(connection, self._memory, row)
             self._snapshots.count_folded(known)
             last = Left(row["status"], row["last_event_at"], accounts[number])
-            works[known.campaign.id] = self._work(known, last).begin(now, one_by_one=attempt.one_by_one)
+            work = _work_on(known, last, self._births[number])
+            works[known.campaign.id] = work.begin(now, one_by_one=attempt.one_by_one)
         return works
-
-    def _work(self, known: Remembered, last: Left) -> Work:
-        return Work(
-            campaign=known.campaign,
-            state=known.state,
-            ledger=Ledger([Account(one.granted, one.held, one.spent, one.overrun) for one in last.accounts]),
-            status=last.status,
-            sequence=known.sequence,
-            model_version=known.model_version,
-            now=last.last_event_at,
-            created_at=self._births[known.campaign.number],
-        )
 
     def _numbers_of(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         missing = [name for name in names if name not in self._numbers]
@@ -463,6 +482,19 @@ class Processor:
         error = None if self.failed else save(self)
         if error is not None:
             self._fail(error)
+
+
+def _work_on(known: Remembered, last: Left, created_at: int) -> Work:
+    return Work(
+        campaign=known.campaign,
+        state=known.state,
+        ledger=Ledger([Account(one.granted, one.held, one.spent, one.overrun) for one in last.accounts]),
+        status=last.status,
+        sequence=known.sequence,
+        model_version=known.model_version,
+        now=last.last_event_at,
+        created_at=created_at,
+    )
 
 
 def _ids(items: Sequence[Item], watchful: bool) -> list[str]:

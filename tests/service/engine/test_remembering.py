@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from threading import Semaphore
 
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Item, SetStatus
-from service.engine.processor import Processor
+from service.engine.meanwhile import Meanwhile
+from service.engine.processor import Processor, _work_on
 from service.store import locking, tables
 from tests.service.engine.campaigns import accounts, config, rows, running
 
@@ -60,8 +62,8 @@ def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again
 
 @only_sqlite
 def test_what_the_next_decision_needs_first_is_made_while_nobody_waits(database, monkeypatch):
-    processor, made, work = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000), [], Processor._work
-    monkeypatch.setattr(Processor, "_work", lambda *given: made.append(1) or work(*given))
+    processor, made, work_on = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000), [], _work_on
+    monkeypatch.setattr("service.engine.processor._work_on", lambda *given: made.append(1) or work_on(*given))
     processor.run([Item(CreateCampaign(config()), 0.0)])
     processor.run([Item(Decide("c", "first", [0.3, 0.6]), 0.0)])
     assert len(made) == 2  # for itself and for the next
@@ -113,6 +115,65 @@ def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeyp
     first, second = asyncio.run(run())
     assert second.body["reason"] == "policy"
     assert second.body["round"] == first.body["round"] + 1
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened_or_not(
+    database, monkeypatch, happened
+):
+    standing = database._standing
+    commit = standing._commit
+
+    def failing(connection):
+        if happened:
+            commit(connection)
+        raise RuntimeError("nobody knows")
+
+    async def run():
+        async with running(database) as engine:
+            await engine.submit(CreateCampaign(config(budget=10)))
+            first = await engine.submit(Decide("c", "first", [0.3, 0.6]))
+            with monkeypatch.context() as failing_for_now:
+                failing_for_now.setattr(standing, "_commit", failing)
+                with pytest.raises(RuntimeError, match="nobody knows"):
+                    await engine.submit(Decide("c", "unknown", [0.3, 0.6]))
+            return first, await engine.submit(Decide("c", "second", [0.3, 0.6]))
+
+    first, second = asyncio.run(run())
+    assert second.body["round"] == first.body["round"] + 1 + happened
+    assert accounts(database) == (10_000_000, (2 + happened) * 1_000_000, 0, 0)
+
+
+@only_sqlite
+def test_states_are_remembered_beside_the_commit_and_the_next_transaction_waits_for_that(database, monkeypatch):
+    meanwhile, order = Meanwhile(), []
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, meanwhile=meanwhile)
+    remember, commit = processor._remember, database._standing._commit
+    remembering, committed = Semaphore(0), Semaphore(0)
+
+    def slow_remember():
+        remembering.release()
+        assert committed.acquire(timeout=20)
+        remember()
+        order.append("remembered")
+
+    def slow_commit(connection):
+        assert remembering.acquire(timeout=20)  # that has begun
+        commit(connection)
+        order.append("committed")
+        committed.release()
+
+    monkeypatch.setattr(processor, "_remember", slow_remember)
+    monkeypatch.setattr(database._standing, "_commit", slow_commit)
+    rounds = []
+    for command in (CreateCampaign(config()), *(Decide("c", f"{each}", [0.3, 0.6]) for each in range(3))):
+        item = Item(command, 0.0)
+        processor.process([item])
+        rounds.append(item.answer.body.get("round"))
+    processor.conclude()
+    meanwhile.close()
+    assert order == ["committed", "remembered"] * 4
+    assert rounds[1:] == [0, 1, 2]
 
 
 def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_was_committed(database, monkeypatch):
