@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 # How many commands one transaction takes at the most. The more, the less each costs; who comes meanwhile would have
 # waited for them in any case, one batch or four.
@@ -21,8 +21,7 @@ SECONDS_EACH = 0.0005
 NEWEST_SHARE = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """What a command of a large batch has taken of late and what the event loop takes to get to anything, and what
     follows."""
 
@@ -64,6 +63,7 @@ class Pace:
         """
         lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds
         if commands < min(TELLING_COUNT, TELLING_SHARE * self.batch_max):
-            return replace(self, lag_seconds=lag)
-        each = (1 - NEWEST_SHARE) * self.seconds_each + NEWEST_SHARE * seconds / commands
-        return replace(self, seconds_each=each, lag_seconds=lag)
+            each = self.seconds_each
+        else:
+            each = (1 - NEWEST_SHARE) * self.seconds_each + NEWEST_SHARE * seconds / commands
+        return Pace(self.deadline_seconds, self.queue_max, each, lag)

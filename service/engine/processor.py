@@ -1,9 +1,9 @@
 """One batch of commands, one transaction.
 
 Lock the campaigns in order, read what they need in later statements, settle, expire, decide, write, commit, and
-meanwhile remember the new states. A batch that fails for a reason of its own is run again command by command, so that a poisonous
-one fails alone; one in which a request may be a repeat is run again with a look for what was decided; a commit that
-fails means *unknown*: the campaigns are forgotten and the clients ask again.
+meanwhile remember the new states. A batch that fails for a reason of its own is run again command by command, so that
+a poisonous one fails alone; one in which a request may be a repeat is run again with a look for what was decided; a
+commit that fails means *unknown*: the campaigns are forgotten and the clients ask again.
 """
 
 from __future__ import annotations
@@ -338,7 +338,10 @@ class Processor:
             else:
                 known, last = kept
                 ready, self._ready = self._ready, None  # for one transaction only: what becomes of it stays there
-                work = ready[1] if ready is not None and ready[0] is known else _work_on(known, last, self._births[number])
+                if ready is not None and ready[0] is known:
+                    work = ready[1]
+                else:
+                    work = _work_on(known, last, self._births[number])
                 works[known.campaign.id] = work.begin(now, one_by_one=attempt.one_by_one)
         if not unread:
             return works

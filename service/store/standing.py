@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Lock
+from types import TracebackType
 from typing import Any
 
 from psycopg.pq import TransactionStatus
@@ -42,23 +42,40 @@ class StandingConnection(ABC):
         self._turn = Lock()
         self._connection: Connection | None = None
 
-    @contextmanager
-    def begin(self, user: object = None) -> Iterator[Connection]:
+    def begin(self, user: object = None) -> Transaction:
         """One transaction: committed at the end of the block, rolled back if an exception leaves it.
 
         `user` is who will know what it has written; None is always somebody else.
         """
+        return Transaction(self, user)
+
+    def enter(self, user: object) -> Connection:
+        """Begin a transaction when it is this user's turn."""
         if not self._turn.acquire(timeout=self._wait_seconds):
             raise NoConnection(f"the writing connection was not free within {self._wait_seconds} s")
         try:
             connection = self._opened()
             try:
                 self._begin(connection, user)
-                yield connection
-                self._commit(connection)
             except BaseException:
                 self._roll_back(connection)
                 raise
+        except BaseException:
+            self._turn.release()
+            raise
+        return connection
+
+    def leave(self, connection: Connection, *, well: bool) -> None:
+        """End the transaction, and with it the turn."""
+        try:
+            if well:
+                try:
+                    self._commit(connection)
+                except BaseException:
+                    self._roll_back(connection)
+                    raise
+            else:
+                self._roll_back(connection)
         finally:
             self._turn.release()
 
@@ -105,6 +122,24 @@ class StandingConnection(ABC):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+class Transaction:
+    """One transaction of a standing connection, as a block; as a generator it would take longer than SQLite's BEGIN."""
+
+    __slots__ = ("_connection", "_standing", "_user")
+
+    def __init__(self, standing: StandingConnection, user: object) -> None:
+        self._standing, self._user = standing, user
+
+    def __enter__(self) -> Connection:
+        self._connection = self._standing.enter(self._user)
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._standing.leave(self._connection, well=kind is None)
 
 
 class StandingSqlite(StandingConnection):
