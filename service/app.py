@@ -22,6 +22,7 @@ from service.evaluation.runner import Evaluations
 from service.express import Express
 from service.gate import Gate
 from service.metrics import Metrics
+from service.parts import Parts
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
 from service.routes import admin, campaigns, evaluations, health
 from service.routes.dashboard import add_pages
@@ -61,7 +62,7 @@ def create_app(
 ) -> FastAPI:
     """Make an application of its own: two of them in one process share nothing.
 
-    `app.state` has `settings`, `metrics`, `database`, `engine` and `keyring`; a lifespan may set the last three later.
+    `app.state` has its `Parts`; a lifespan may set database, engine and keyring later.
     What needs one of them is 503 as long as it is not there.
     """
     settings, metrics = settings or Settings(), metrics or Metrics()
@@ -74,15 +75,21 @@ def create_app(
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.settings, app.state.metrics = settings, metrics
-    app.state.database, app.state.engine, app.state.keyring = database, engine, keyring
-    # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
-    app.state.read_limiter = CapacityLimiter(max(1, settings.pool_size - 1))
-    app.state.evaluations = Evaluations(at_once=settings.evaluations_max, seconds_max=settings.evaluation_seconds_max)
+    parts = Parts(
+        settings,
+        metrics,
+        # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
+        read_limiter=CapacityLimiter(max(1, settings.pool_size - 1)),
+        evaluations=Evaluations(at_once=settings.evaluations_max, seconds_max=settings.evaluation_seconds_max),
+        database=database,
+        engine=engine,
+        keyring=keyring,
+    )
+    app.state = parts  # type: ignore[assignment]
     limit = _body_bytes_max(settings)
     app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
-    app.gate = Gate(app.state, [route.path for route in HOT_ROUTES], metrics)
-    app.express = Express(app.state, HOT_ROUTES, metrics, limit)
+    app.gate = Gate(parts, [route.path for route in HOT_ROUTES], metrics)
+    app.express = Express(parts, HOT_ROUTES, metrics, limit)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)
@@ -92,8 +99,8 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(SQLAlchemyError, _database_error)
-    metrics.queue_depth.set_function(lambda: getattr(app.state.engine, "queued", 0))
-    metrics.read_budgets_from(lambda: _gauges(app))
+    metrics.queue_depth.set_function(lambda: getattr(parts.engine, "queued", 0))
+    metrics.read_budgets_from(lambda: _gauges(parts))
     return app
 
 
@@ -106,10 +113,10 @@ def _body_bytes_max(settings: Settings) -> Callable[[str], int]:
     return limit
 
 
-def _gauges(app: FastAPI) -> reads.Gauges:
-    if app.state.database is None:
+def _gauges(parts: Parts) -> reads.Gauges:
+    if parts.database is None:
         return reads.Gauges([], {}, {})
-    with app.state.database.read() as connection:
+    with parts.database.read() as connection:
         return reads.gauges(connection)
 
 

@@ -17,7 +17,7 @@ import structlog
 from starlette.responses import Response
 
 from service.answers import problem_answer
-from service.auth import KeyRing, key_digest
+from service.auth import key_digest
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.envelope import CAUTIONS, CLIENT_GONE, OURS
@@ -25,6 +25,7 @@ from service.ids import RequestIds, is_id
 from service.logs import request_id
 from service.metrics import Metrics
 from service.openapi import HotRoute
+from service.parts import Parts
 from service.problems import Problem, Unavailable
 from service.routes.access import checked
 from service.routes.batches import Asked
@@ -64,9 +65,9 @@ class Express:
     """The short way of one application."""
 
     def __init__(
-        self, state: Any, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
+        self, parts: Parts, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
     ) -> None:
-        self._state = state
+        self._parts = parts
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
         self.metrics = metrics
         self.under_way = 0
@@ -74,6 +75,7 @@ class Express:
         self._known: dict[bytes, _Known] = {}
         self._waiting: deque[Exchange] = deque()  # in the order of their deadlines, the answered ones taken out in turn
         self._alarm: Any = None  # rings for the first of them
+        self._common: tuple[Headers, bytes] = ((), b"")
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
         """What is known of a request by its headers; None where it has to go the long way."""
@@ -126,7 +128,8 @@ class Express:
         """
         end = data.find(b"\r\n\r\n") + 4
         whole = len(data) == end + len(body) and end <= HEAD_BYTES_MAX
-        if not whole or head.named or self._state.keyring.remembered_by(head.key)[1] is None:
+        keyring = self._parts.keyring
+        if not whole or head.named or keyring is None or keyring.remembered_by(head.key)[1] is None:
             return
         if len(self._known) >= HEADS_MAX:
             self._known.clear()
@@ -134,8 +137,8 @@ class Express:
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that can be done without waiting for anything but the engine."""
-        engine: Engine | None = self._state.engine
-        keyring: KeyRing | None = self._state.keyring
+        engine: Engine | None = self._parts.engine
+        keyring = self._parts.keyring
         if engine is None or keyring is None:
             return None
         certain, principal = keyring.remembered_by(head.key)
@@ -144,7 +147,7 @@ class Express:
         exchange = Exchange(self, connection, head)
         try:
             asked = head.route.reads(checked(principal, ROLE), body)
-            exchange.ask(engine, asked, self._state.settings.request_deadline_ms / 1000)
+            exchange.ask(engine, asked, self._parts.settings.request_deadline_ms / 1000)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told, and the log where it is ours
             exchange.fail(error)
         return exchange
@@ -165,6 +168,14 @@ class Express:
             self._waiting[0].give_up()  # which takes it out
         if self._waiting:
             self._set_alarm(loop)
+
+    def common(self, headers: Headers) -> bytes:
+        """The lines of uvicorn's own headers, which are another list every second."""
+        known, lines = self._common
+        if known is not headers:
+            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+            self._common = headers, lines
+        return lines
 
     def tidy(self) -> None:
         """Take out what was answered and stands first."""
@@ -256,8 +267,7 @@ class Exchange:
         express.under_way -= 1
         gone = self.disconnected or connection.transport.is_closing()
         if not gone:
-            lines = [_STATUS_LINES[response.status_code]]
-            lines += [b"%b: %b\r\n" % header for header in connection.server_state.default_headers]
+            lines = [_STATUS_LINES[response.status_code], express.common(connection.server_state.default_headers)]
             lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
             closing = b"" if self.keep_alive else b"connection: close\r\n"
             lines += [b"x-request-id: ", self._head.request_id.encode(), b"\r\n", _CAUTIONS, closing, b"\r\n"]

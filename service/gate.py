@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from service.answers import problem_answer
 from service.engine import FULL
 from service.envelope import CAUTIONS
 from service.ids import RequestIds
 from service.metrics import Metrics
+from service.parts import Parts
 from service.problems import Unavailable
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -24,8 +24,8 @@ _UNUSUAL = (b"\ntransfer-encoding", b"\nconnection", b"\nexpect", b"\nupgrade")
 class Gate:
     """Refuses requests to the hot endpoints as bytes, before they are an ASGI request: for a fraction of its cost."""
 
-    def __init__(self, state: Any, paths: Collection[str], metrics: Metrics) -> None:
-        self._state = state
+    def __init__(self, parts: Parts, paths: Collection[str], metrics: Metrics) -> None:
+        self._parts = parts
         self._paths = {path.encode(): path for path in paths}
         self._metrics = metrics
         answer = problem_answer(Unavailable(FULL, kind="queue-full"))
@@ -37,7 +37,7 @@ class Gate:
 
     def is_shut(self, under_way: int) -> bool:
         """Whether so many requests under way are too many."""
-        engine = self._state.engine
+        engine = self._parts.engine
         if engine is None:
             return False
         # What nobody waits for any more is still queued until its turn.

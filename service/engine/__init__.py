@@ -83,14 +83,15 @@ class Engine:
         self._on_failure = on_failure
         self._database = database
         self._queue: deque[Waiter] = deque()
-        self._waiting = 0  # commands in the queue
+        self.queued = 0  # commands that wait
         self._guard = Lock()  # for who changes the queue or looks at what follows to decide whether to sleep
         self._asleep = False  # the engine's thread waits for its bell
         self._telling = False  # the event loop has still to tell the last answers
         self._reading = False  # the event loop has still to tell the last answers, or to read what they have brought
         self._patient_until = 0.0  # when that is no longer waited for
         self._pace = Pace(deadline_seconds, queue_max)
-        self._batch_max, self._under_way_max = self._pace.batch_max, queue_max
+        self._batch_max = self._pace.batch_max
+        self.under_way_max = queue_max  # of decisions and outcomes, waiting or not; more would not be answered in time
         self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # who is to be told, and since when
         self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
         self._stopping = False
@@ -100,16 +101,6 @@ class Engine:
         self._ended: asyncio.Future[None]
         self._engine_bell: Bell  # wakes the engine's thread
         self._loop_bell: Bell  # wakes the event loop
-
-    @property
-    def queued(self) -> int:
-        """Commands that wait."""
-        return self._waiting
-
-    @property
-    def under_way_max(self) -> int:
-        """How many decisions and outcomes may be under way, waiting or not; more would not be answered in time."""
-        return self._under_way_max
 
     async def start(self) -> None:
         """Begin to empty the queue."""
@@ -162,9 +153,9 @@ class Engine:
         with self._guard:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")
-            if self._waiting + len(commands) > self._pace.queue_max or (hot and self._waiting >= self._under_way_max):
+            if self.queued + len(commands) > self._pace.queue_max or (hot and self.queued >= self.under_way_max):
                 raise Unavailable(FULL, kind="queue-full")
-            self._waiting += len(commands)
+            self.queued += len(commands)
             self._queue.append(waiter)
             soon = not self._is_worth_waiting()
         if soon:
@@ -179,7 +170,7 @@ class Engine:
 
     def _is_worth_waiting(self) -> bool:
         """Whether the next batch will be larger for the event loop's turn, which may last."""
-        if not self._reading or self._stopping or self._waiting >= min(self._batch_max, self._under_way_max):
+        if not self._reading or self._stopping or self.queued >= min(self._batch_max, self.under_way_max):
             return False
         return time.monotonic() < self._patient_until
 
@@ -238,7 +229,7 @@ class Engine:
 
     def _keep_pace(self, commands: int, seconds: float) -> None:
         self._pace = self._pace.after(commands, seconds, self._lag_seconds)
-        self._batch_max, self._under_way_max = self._pace.batch_max, self._pace.under_way_max
+        self._batch_max, self.under_way_max = self._pace.batch_max, self._pace.under_way_max
 
     def _taken(self) -> list[Waiter]:
         """What goes into the next transaction, as soon as there is something; nothing when the engine has stopped.
@@ -251,7 +242,7 @@ class Engine:
             with self._guard:
                 if not self._queue:
                     return []
-                batch, late = self._chosen(now + self._pace.answer_seconds(self._waiting))
+                batch, late = self._chosen(now + self._pace.answer_seconds(self.queued))
             if late:
                 self._answer_soon(late, now)
                 # No batch may follow that would tell how the event loop does by now.
@@ -265,7 +256,7 @@ class Engine:
         commands = 0
         while self._queue and commands < self._batch_max:
             waiter = self._queue.popleft()
-            self._waiting -= len(waiter.items)
+            self.queued -= len(waiter.items)
             if waiter.gone:
                 continue
             if waiter.items[0].deadline < ends_at:

@@ -204,9 +204,7 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
 
 
 def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
-    start = int(work.state.books[0, 0])
-    uniforms = work.campaign.uniforms(start, rows)
-    return work.campaign.policy.decide(work.state, features, uniforms, free=work.ledger.free(), **masks)
+    return work.campaign.policy.decide(work.state, features, work.uniforms(rows), free=work.ledger.free(), **masks)
 
 
 def _unstored(work: Work, request: Decide, reason: str) -> Answer:

@@ -276,8 +276,9 @@ class Processor:
                 known = self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
             # Not where the campaign will be read again all the same.
             if len(done.works) == 1 and done.epoch is not None:
-                work.campaign.policy.look_ahead(work.state)
-                self._ready = known, _work_on(known, left, work.created_at)
+                following = _work_on(known, left, work.created_at)
+                following.look_ahead()
+                self._ready = known, following
             else:
                 self._ready = None
         except Exception as error:

@@ -17,7 +17,7 @@ from service.engine.work import Work
 from service.store import tables
 from service.store.database import Database
 from service.store.lookup import Lookup
-from service.store.prepared import Prepared, array_of, run_on_arrays, run_on_driver
+from service.store.prepared import Prepared, array_of, execute, run_on_arrays
 
 _account, _campaign, _decision = tables.account, tables.campaign, tables.decision
 _hold, _outcome, _state = tables.hold, tables.outcome, tables.campaign_state
@@ -207,7 +207,7 @@ def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) 
     if len(accounts) <= ROWS_MAX:
         row = f"({', '.join(f'%s::{kind}' for kind in _ACCOUNT_TYPES)})"
         statement = _MOVE_ACCOUNTS.format(rows=f"(VALUES {', '.join([row] * len(accounts))})")
-        run_on_driver(connection, "execute", statement, [*chain.from_iterable(accounts)]).close()
+        execute(connection, statement, [*chain.from_iterable(accounts)]).close()
     else:
         statement = _MOVE_ACCOUNTS.format(rows=f"unnest({', '.join(map(array_of, _ACCOUNT_TYPES))})")
         run_on_arrays(connection, statement, accounts).close()

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from cbwk_core import State
 from service.engine.campaign import Campaign
@@ -41,6 +43,7 @@ class Work:
     model_version: int
     now: int  # microseconds; never below the campaign's last event
     created_at: int
+    drawn: tuple[int, NDArray[np.float64]] | None = None  # a round, and its uniform if it was made ahead
     decided: list[Columns] = field(default_factory=list)  # new rows of the table decision
     held: list[Columns] = field(default_factory=list)  # of the table hold
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # of other tables
@@ -66,6 +69,18 @@ class Work:
         row = {"campaign": self.campaign.number, "sequence": self.sequence, **columns}
         self.rows.setdefault(table, []).append(row)
         return self.sequence
+
+    def uniforms(self, rounds: int) -> NDArray[np.float64]:
+        """Those of the next rounds."""
+        start = int(self.state.books[0, 0])
+        if rounds == 1 and self.drawn is not None and self.drawn[0] == start:
+            return self.drawn[1]
+        return self.campaign.uniforms(start, rounds)
+
+    def look_ahead(self) -> None:
+        """Make what the next decision needs, whatever is asked, for who has the time now and will not have it then."""
+        self.campaign.policy.look_ahead(self.state)
+        self.drawn = int(self.state.books[0, 0]), self.uniforms(1)
 
     @property
     def policy_version(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBinary, SmallInteger, Table, Text
 
-from service.store.prepared import as_sqlalchemy, driver_of, run_on_driver
+from service.store.prepared import as_sqlalchemy, driver_of, execute, execute_many
 
 POSTGRESQL_TYPES = {
     SmallInteger: "int2",
@@ -173,7 +173,7 @@ def _add(connection: Connection, table: Table, columns: _Columns, given: Sequenc
         _insert(connection, columns, given)
     else:
         assert sum(map(len, given)) == len(given), "columns have different lengths"
-        run_on_driver(connection, "execute", columns.insert, single).close()
+        execute(connection, columns.insert, single).close()
 
 
 def _is_sound(columns: _Columns, row: Sequence[Any]) -> bool:
@@ -195,11 +195,11 @@ def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[
         for size in TOGETHER:
             while rows - start >= size:
                 together = once + _row_by_row(others, start, size)
-                run_on_driver(connection, "execute", _insert_together(columns.insert, shared, size), together).close()
+                execute(connection, _insert_together(columns.insert, shared, size), together).close()
                 start += size
     if start < rows:
         left = [*zip(*(column[start:] for column in given), strict=True)]
-        run_on_driver(connection, "executemany", columns.insert, left).close()
+        execute_many(connection, columns.insert, left).close()
 
 
 def _row_by_row(given: Sequence[Sequence[Any]], start: int, size: int) -> list[Any]:

@@ -33,7 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.settings import Settings
 from service.store import locking
 from service.store.append import append_columns, append_rows
-from service.store.prepared import Row, run_on_driver
+from service.store.prepared import Row, execute
 from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
@@ -425,7 +425,7 @@ def _sqlite_engine(
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         if not is_standing(connection):
-            run_on_driver(connection, "execute", f"BEGIN {mode}")
+            execute(connection, f"BEGIN {mode}")
 
     return engine
 

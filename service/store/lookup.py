@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, bindparam, select
 
 from service.store.append import POSTGRESQL_TYPES
-from service.store.prepared import Prepared, Row, array_of, run_on_arrays, run_on_driver
+from service.store.prepared import Prepared, Row, array_of, execute, run_on_arrays
 
 # Two parameters each, of which SQLite takes 32,766.
 PAIRS_MAX = 8_192
@@ -57,7 +57,7 @@ class Lookup:
         # As few texts as there are powers of two; NULL finds nothing.
         length = 1 << (len(pairs) - 1).bit_length()
         filled = chain.from_iterable([*pairs, *[(None, None)] * (length - len(pairs))])
-        return self._rows(run_on_driver(connection, "execute", self.text_of_several(length), [*filled]))
+        return self._rows(execute(connection, self.text_of_several(length), [*filled]))
 
     def text_of_several(self, length: int) -> str:
         """What SQLite is given for so many values of several campaigns."""

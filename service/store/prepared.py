@@ -59,7 +59,7 @@ class Prepared:
             values[_AMONG] = list(among)
         elif among:
             values |= zip(text.listed, [*among, *[among[-1]] * (len(text.listed) - len(among))], strict=True)
-        cursor = run_on_driver(connection, "execute", text.sql, _parameters(text, values))
+        cursor = execute(connection, text.sql, _parameters(text, values))
         try:
             rows = cursor.fetchall()
             return [dict(zip(text.columns, row, strict=True)) for row in rows] if rows else []
@@ -75,9 +75,9 @@ class Prepared:
         assert text.positions in (None, names), f"the statement has its parameters as {text.positions}"
         given = [dict(zip(names, row, strict=True)) for row in rows] if text.positions is None else rows
         if len(rows) == 1:
-            cursor = run_on_driver(connection, "execute", text.sql, given[0])
+            cursor = execute(connection, text.sql, given[0])
         else:
-            cursor = run_on_driver(connection, "executemany", text.sql, given)
+            cursor = execute_many(connection, text.sql, given)
         found: int = cursor.rowcount
         cursor.close()
         return found
@@ -101,14 +101,23 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
     return values if text.positions is None else [values[name] for name in text.positions]
 
 
-def run_on_driver(connection: Connection, how: str, sql: str, *parameters: Any, **options: Any) -> Any:
-    """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy."""
+def execute(connection: Connection, sql: str, parameters: Any = (), **options: Any) -> Any:
+    """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy.
+
+    To psycopg no parameters are None: only then may there be several statements in one.
+    """
     try:
         driver = connection.get_execution_options().get(DRIVER) or driver_of(connection)  # the first saves a call
-        if how == "execute":
-            return driver.execute(sql, *parameters, **options)
-        cursor = driver.cursor()
-        getattr(cursor, how)(sql, *parameters, **options)
+        return driver.execute(sql, parameters, **options)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise as_sqlalchemy(connection, sql, error) from error
+
+
+def execute_many(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
+    """The same once for each row of parameters."""
+    try:
+        cursor = driver_of(connection).cursor()
+        cursor.executemany(sql, rows)
     except connection.dialect.loaded_dbapi.Error as error:
         raise as_sqlalchemy(connection, sql, error) from error
     return cursor
@@ -131,7 +140,7 @@ def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]
     """
     columns = [",".join(map(str, column)) for column in zip(*rows, strict=True)]
     assert all(column.count(",") == len(rows) - 1 for column in columns), "a comma would be taken for two values"
-    return run_on_driver(connection, "execute", sql, columns, **options)
+    return execute(connection, sql, columns, **options)
 
 
 def driver_of(connection: Connection) -> Any:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from service.store.prepared import DRIVER, driver_of, run_on_driver
+from service.store.prepared import DRIVER, driver_of, execute
 
 # The savepoint that every transaction of PostgreSQL's standing connection begins with, for `Database.lock_rows`.
 SAVEPOINT = "locking"
@@ -108,7 +108,7 @@ class StandingConnection(ABC):
             self._give_up(connection)
 
     def _run(self, connection: Connection, statement: str) -> Any:
-        return run_on_driver(connection, "execute", statement)
+        return execute(connection, statement)
 
     def _give_up(self, connection: Connection) -> None:
         self._connection = None
@@ -194,7 +194,7 @@ class StandingPostgresql(StandingConnection):
 
     def _run(self, connection: Connection, statement: str) -> Any:
         # Else the driver would prepare what comes often, and to PgBouncer a COMMIT would look like any statement.
-        return run_on_driver(connection, "execute", statement, prepare=False)
+        return execute(connection, statement, None, prepare=False)
 
     def _begin(self, connection: Connection, user: object) -> None:
         cursor = self._run(

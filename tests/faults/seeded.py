@@ -92,12 +92,11 @@ def _no_row_lock(patch: Patch) -> None:
 
 
 def _deferred_begin(patch: Patch) -> None:
-    right = prepared.run_on_driver
+    def execute(connection: Any, statement: str, *parameters: Any, **options: Any) -> Any:
+        deferred = statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED")
+        return prepared.execute(connection, deferred, *parameters, **options)
 
-    def run(connection: Any, how: str, statement: str, *parameters: Any, **options: Any) -> Any:
-        return right(connection, how, statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED"), *parameters, **options)
-
-    patch.setattr(standing, "run_on_driver", run)
+    patch.setattr(standing, "execute", execute)
 
 
 def _float_money(patch: Patch) -> None:
