@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 # How many commands one transaction takes at the most. The more, the less each costs; who comes meanwhile would have
 # waited for them in any case, one batch or four.
 BATCH_MAX = 1024
@@ -21,33 +19,33 @@ SECONDS_EACH = 0.0005
 NEWEST_SHARE = 0.3
 
 
-class Pace(NamedTuple):
+class Pace:
     """What a command of a large batch has taken of late and what the event loop takes to get to anything, and what
-    follows."""
+    follows; it does not change."""
 
-    deadline_seconds: float
-    queue_max: int
-    seconds_each: float = SECONDS_EACH
-    lag_seconds: float = 0.0
+    __slots__ = (
+        "_expected_seconds",
+        "batch_max",
+        "deadline_seconds",
+        "lag_seconds",
+        "queue_max",
+        "seconds_each",
+        "under_way_max",
+    )
 
-    @property
-    def batch_max(self) -> int:
-        """How many commands a batch may take so that it ends in time by itself; always one."""
-        return max(1, min(BATCH_MAX, self.queue_max, int(self._expected_seconds / self.seconds_each)))
-
-    @property
-    def under_way_max(self) -> int:
-        """How many may be under way so that the last of them is still answered in time.
-
-        The event loop has to get to each of them twice, to read and to answer. But some may always be under way: who
-        refuses everything because refusing takes long does nothing else any more.
-        """
-        most = int((self._expected_seconds - 2 * self.lag_seconds) / self.seconds_each)
-        return min(self.queue_max, max(min(ALWAYS_UNDER_WAY, self.batch_max), most))
-
-    @property
-    def _expected_seconds(self) -> float:
-        return EXPECTED_SHARE * self.deadline_seconds
+    def __init__(
+        self, deadline_seconds: float, queue_max: int, seconds_each: float = SECONDS_EACH, lag_seconds: float = 0.0
+    ) -> None:
+        self.deadline_seconds, self.queue_max = deadline_seconds, queue_max
+        self.seconds_each, self.lag_seconds = seconds_each, lag_seconds
+        self._expected_seconds = EXPECTED_SHARE * deadline_seconds
+        # How many commands a batch may take so that it ends in time by itself; always one.
+        self.batch_max = max(1, min(BATCH_MAX, queue_max, int(self._expected_seconds / seconds_each)))
+        # How many may be under way so that the last of them is still answered in time. The event loop has to get to
+        # each of them twice, to read and to answer. But some may always be under way: who refuses everything because
+        # refusing takes long does nothing else any more.
+        most = int((self._expected_seconds - 2 * lag_seconds) / seconds_each)
+        self.under_way_max = min(queue_max, max(min(ALWAYS_UNDER_WAY, self.batch_max), most))
 
     def answer_seconds(self, waiting: int) -> float:
         """How long it will take until the next batch is answered, if so many commands wait."""
