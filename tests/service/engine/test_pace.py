@@ -49,7 +49,7 @@ def test_one_slow_batch_is_not_yet_a_slow_database():
 def test_small_batches_say_nothing_and_those_that_are_large_for_a_slow_spell_end_it():
     slow = paced(0.1)
     assert slow.under_way_max == 5
-    assert slow.after(2, 1e-9) == slow
+    assert slow.after(2, 1e-9).seconds_each == slow.seconds_each
     pace = slow
     for _ in range(60):
         pace = pace.after(pace.batch_max, pace.batch_max * 0.001)
