@@ -269,9 +269,9 @@ class Plain:
         if top < 0.0:
             top, best, reach = 0.0, len(values), 0.0
         weights = [
-            (1.0 if top - value <= width * sqrt(each) + PRIOR_WIDTH * each + reach else DAMPING)
-            / (count + gamma * (top - value))
-            for value, each in zip(values, leverage)  # noqa: B905
+            (1.0 if (gap := top - value) <= width * root + PRIOR_WIDTH * each + reach else DAMPING)
+            / (count + gamma * gap)
+            for value, each, root in zip(values, leverage, map(sqrt, leverage))  # noqa: B905
         ]
         weights.append(0.0)
         weights[best] = 0.0

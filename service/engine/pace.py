@@ -17,6 +17,8 @@ TELLING_SHARE = 1 / 2
 SECONDS_EACH = 0.0005
 # What the newest batch counts for: a single slow commit is not yet a slow database.
 NEWEST_SHARE = 0.3
+# A lag below this is none, and a small batch that has met no other says nothing new.
+LAG_SECONDS_MIN = 0.001
 
 
 class Pace:
@@ -59,9 +61,10 @@ class Pace:
         >>> Pace(1.0, 10_000, seconds_each=0.00025).after(256, 256 * 0.00025).under_way_max
         2000
         """
+        each = self.seconds_each
+        if commands >= min(TELLING_COUNT, TELLING_SHARE * self.batch_max):
+            each = (1 - NEWEST_SHARE) * each + NEWEST_SHARE * seconds / commands
+        elif max(lag_seconds, self.lag_seconds) < LAG_SECONDS_MIN:
+            return self
         lag = (1 - NEWEST_SHARE) * self.lag_seconds + NEWEST_SHARE * lag_seconds
-        if commands < min(TELLING_COUNT, TELLING_SHARE * self.batch_max):
-            each = self.seconds_each
-        else:
-            each = (1 - NEWEST_SHARE) * self.seconds_each + NEWEST_SHARE * seconds / commands
         return Pace(self.deadline_seconds, self.queue_max, each, lag)
