@@ -108,6 +108,7 @@ class Engine:
         self._ended = self._loop.create_future()
         self._engine_bell, self._loop_bell = Bell(), Bell()
         self._loop.add_reader(self._loop_bell.fileno(), self._hear)
+        self._meanwhile.start()
         Thread(target=self._work, name="cbwk-engine", daemon=True).start()
         self._tasks = [asyncio.create_task(task()) for task in (self._tick, self._end_stages)]
 

@@ -25,13 +25,14 @@ class Meanwhile:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ends: SimpleQueue[None] = SimpleQueue()
         self._under_way = False
-        self._thread: Thread | None = None
+        self._thread = Thread(target=self._work, name="cbwk-meanwhile", daemon=True)
+
+    def start(self) -> None:
+        """Be ready for tasks."""
+        self._thread.start()
 
     def begin(self, task: Callable[[], None]) -> None:
         """Have it done as soon as this thread waits for something."""
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="cbwk-meanwhile", daemon=True)
-            self._thread.start()
         self._under_way = True
         self._tasks.put(task)
 
@@ -43,9 +44,8 @@ class Meanwhile:
 
     def close(self) -> None:
         """End the thread; nothing may be begun any more."""
-        if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join()
+        self._tasks.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         if hasattr(os, "SCHED_BATCH"):

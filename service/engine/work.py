@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
 
 @dataclass(slots=True)
 class Work:
-    """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction is committed."""
+    """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction ends well."""
 
     campaign: Campaign
     state: State

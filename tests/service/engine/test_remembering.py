@@ -147,6 +147,7 @@ def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened
 @only_sqlite
 def test_states_are_remembered_beside_the_commit_and_the_next_transaction_waits_for_that(database, monkeypatch):
     meanwhile, order = Meanwhile(), []
+    meanwhile.start()
     processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, meanwhile=meanwhile)
     remember, commit = processor._remember, database._standing._commit
     remembering, committed = Semaphore(0), Semaphore(0)
