@@ -121,7 +121,7 @@ def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -
         return Conflict(f"the change cannot be made now: {without_values(str(error))}", kind="change-refused")
     for resource, difference in enumerate(moved):
         if difference:
-            work.ledger.accounts[resource].move(granted=difference)
+            work.ledger.move(resource, granted=difference)
             work.append("grant", resource=resource, kind="budget", amount=difference, reason="changed", at=work.now)
     work.append("change", kind="patch", body=to_json(changes), model=None, at=work.now)
     row = {"campaign": newer.number, "version": newer.version, "body": to_json(config), "at": work.now}
@@ -170,14 +170,13 @@ def adjust(connection: Connection, work: Work, command: Adjust) -> Answer | Prob
     if command.resource not in work.campaign.resources:
         return NotFound("there is no such resource in this campaign", kind="unknown-resource")
     resource = work.campaign.resources.index(command.resource)
-    account = work.ledger.accounts[resource]
     try:
         difference = micros(abs(command.amount)) * (1 if command.amount >= 0 else -1)
     except ValueError as error:
         return Invalid(str(error), kind="invalid-amount", errors=[{"field": "amount", "message": str(error)}])
-    if account.spent + difference < 0:
+    if work.ledger.accounts[resource].spent + difference < 0:
         return Conflict("the adjustment would make what was spent negative", kind="negative-spent")
-    account.move(spent=difference, reported=True)
+    account = work.ledger.move(resource, spent=difference, reported=True)
     work.append("grant", resource=resource, kind="adjust", amount=difference, reason=command.reason, at=work.now)
     detail = {"resource": command.resource, "amount": command.amount, "reason": command.reason}
     write_audit(connection, work.now, command.actor, "campaign.adjust", work.campaign.id, detail)

@@ -6,15 +6,15 @@ overrun, and every movement lowers it to max(0, spent + held - granted).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 Amounts = Sequence[int]
+_new = tuple.__new__
 
 
-@dataclass(slots=True)
-class Account:
-    """One resource of one campaign."""
+class Account(NamedTuple):
+    """One resource of one campaign. It does not change: who has it may keep it, and a movement makes another."""
 
     granted: int
     held: int = 0
@@ -30,52 +30,70 @@ class Account:
         """
         return max(0, self.granted - self.spent - self.held)
 
-    def move(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> None:
-        """Apply one movement; `reported` is what may raise the overrun: a cost someone reported, an adjustment."""
-        self.held += held
-        self.spent += spent
-        self.granted += granted
-        short = max(0, self.spent + self.held - self.granted)
-        assert min(self.held, self.spent, self.granted) >= 0, "an account has no negative part"
+    def moved(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> Account:
+        """After one movement; `reported` is what may raise the overrun: a cost someone reported, an adjustment.
+
+        >>> Account(granted=100, held=30).moved(held=-30, spent=120, reported=True)
+        Account(granted=100, held=0, spent=120, overrun=20)
+        """
+        granted, held, spent = self.granted + granted, self.held + held, self.spent + spent
+        short = max(0, spent + held - granted)
+        assert min(held, spent, granted) >= 0, "an account has no negative part"
         assert reported or short <= self.overrun, "only a reported cost may raise the overrun"
-        self.overrun = short
+        return Account(granted, held, spent, short)
 
 
-@dataclass(slots=True)
 class Ledger:
     """The accounts of one campaign, in the order of its resources."""
 
-    accounts: list[Account]
+    __slots__ = ("accounts",)
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self.accounts = [*accounts]
 
     def free(self) -> list[int]:
         """What may still be held of each resource."""
         # `Account.free` in place: this is asked for every decision.
-        return [max(0, account.granted - account.spent - account.held) for account in self.accounts]
+        return [max(0, granted - spent - held) for granted, held, spent, _ in self.accounts]
 
     def hold(self, amounts: Amounts) -> None:
         """A decision was made: its amounts must be free."""
-        for account, amount in zip(self.accounts, amounts, strict=True):
+        accounts = self.accounts
+        for at, amount in enumerate(amounts):
             if amount:
-                # `free` in place: this is asked for every decision.
-                assert 0 < amount <= account.granted - account.spent - account.held, "a hold needs as much free"
-                account.held += amount  # what is free has no overrun
+                # `moved` in place and without a call: this is asked for every decision. What is free has no overrun.
+                granted, held, spent, overrun = accounts[at]
+                assert 0 < amount <= granted - spent - held, "a hold needs as much free"
+                accounts[at] = _new(Account, (granted, held + amount, spent, overrun))
+
+    def move(
+        self, resource: int, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False
+    ) -> Account:
+        """One movement on one account, which it returns: see `Account.moved`."""
+        moved = self.accounts[resource].moved(held=held, spent=spent, granted=granted, reported=reported)
+        self.accounts[resource] = moved
+        return moved
 
     def settle(self, held: Amounts, costs: Amounts) -> None:
         """Costs were reported: the hold ends, they are booked in full."""
-        for account, amount, cost in zip(self.accounts, held, costs, strict=True):
-            account.move(held=-amount, spent=cost, reported=True)
+        self.accounts = [
+            account.moved(held=-amount, spent=cost, reported=True)
+            for account, amount, cost in zip(self.accounts, held, costs, strict=True)
+        ]
 
     def release(self, held: Amounts) -> None:
         """The decision was void, or nothing is charged for it."""
-        for account, amount in zip(self.accounts, held, strict=True):
-            account.move(held=-amount)
+        self.accounts = [account.moved(held=-amount) for account, amount in zip(self.accounts, held, strict=True)]
 
     def charge(self, held: Amounts) -> None:
         """No costs came: the hold itself is booked."""
-        for account, amount in zip(self.accounts, held, strict=True):
-            account.move(held=-amount, spent=amount)
+        self.accounts = [
+            account.moved(held=-amount, spent=amount) for account, amount in zip(self.accounts, held, strict=True)
+        ]
 
     def correct(self, differences: Amounts) -> None:
         """What was booked turned out otherwise."""
-        for account, difference in zip(self.accounts, differences, strict=True):
-            account.move(spent=difference, reported=True)
+        self.accounts = [
+            account.moved(spent=difference, reported=True)
+            for account, difference in zip(self.accounts, differences, strict=True)
+        ]

@@ -179,13 +179,13 @@ def _book(work: Work, event: Event) -> None:
     elif event.table == "grant":
         row = event.rows[0]
         part = "granted" if row["kind"] == "budget" else "spent"
-        work.ledger.accounts[row["resource"]].move(**{part: row["amount"]}, reported=True)
+        work.ledger.move(row["resource"], **{part: row["amount"]}, reported=True)
 
 
 def _move(work: Work, *, held: Sequence[int] = (), spent: Sequence[int] = ()) -> None:
-    for index, account in enumerate(work.ledger.accounts):
+    for index in range(len(work.ledger.accounts)):
         # Whether it may overrun was asked when it happened.
-        account.move(held=held[index] if held else 0, spent=spent[index] if spent else 0, reported=True)
+        work.ledger.move(index, held=held[index] if held else 0, spent=spent[index] if spent else 0, reported=True)
 
 
 def _amounts(text: str | None) -> list[int]:

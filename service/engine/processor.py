@@ -36,7 +36,7 @@ from service.engine.commands import (
     RevokeKey,
     SetStatus,
 )
-from service.engine.ledger import Account, Ledger
+from service.engine.ledger import Ledger
 from service.engine.meanwhile import Meanwhile
 from service.engine.memory import FarBehind, Left, Memory, Remembered, current, is_far_behind
 from service.engine.saving import Snapshots
@@ -490,14 +490,14 @@ class Processor:
 
 def _work_on(known: Remembered, last: Left, created_at: int) -> Work:
     return Work(
-        campaign=known.campaign,
-        state=known.state,
-        ledger=Ledger([Account(one.granted, one.held, one.spent, one.overrun) for one in last.accounts]),
-        status=last.status,
-        sequence=known.sequence,
-        model_version=known.model_version,
-        now=last.last_event_at,
-        created_at=created_at,
+        known.campaign,
+        known.state,
+        Ledger(last.accounts),
+        last.status,
+        known.sequence,
+        known.model_version,
+        last.last_event_at,
+        created_at,
     )
 
 

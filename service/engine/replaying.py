@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ def _derived(work: Work, rows: Sequence[Any]) -> Iterator[Difference]:
     again = Work(
         campaign=work.campaign,
         state=work.state,
-        ledger=Ledger([replace(account) for account in work.ledger.accounts]),
+        ledger=Ledger(work.ledger.accounts),
         status="active",
         sequence=work.sequence,
         model_version=work.model_version,

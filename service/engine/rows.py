@@ -167,9 +167,7 @@ def move(connection: Connection, works: Collection[Work]) -> None:
         gone = _close_holds(connection, closed) if on_postgresql else _CLOSE_HOLD.run(connection, _HOLD_KEY, closed)
         assert gone == len(closed), "a hold is where its decision says, once"
     accounts = [
-        (one.granted, one.held, one.spent, one.overrun, work.campaign.number, resource)
-        for work in works
-        for resource, one in enumerate(work.ledger.accounts)
+        (*one, work.campaign.number, resource) for work in works for resource, one in enumerate(work.ledger.accounts)
     ]
     states = [
         (

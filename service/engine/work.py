@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,32 +30,39 @@ class Lesson(NamedTuple):
     learn: bool  # both halves are known: the oracle learns
 
 
-@dataclass(slots=True)
 class Work:
     """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction ends well."""
 
-    campaign: Campaign
-    state: State
-    ledger: Ledger
-    status: str
-    sequence: int
-    model_version: int
-    now: int  # microseconds; never below the campaign's last event
-    created_at: int
     drawn: tuple[int, NDArray[np.float64]] | None = None  # a round, and its uniform if it was made ahead
-    decided: list[Columns] = field(default_factory=list)  # new rows of the table decision
-    held: list[Columns] = field(default_factory=list)  # of the table hold
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # of other tables
-    closed_holds: list[tuple[int, int]] = field(default_factory=list)  # (expires_at, decision) of hold rows that go
-    emptied_holds: list[tuple[int, int]] = field(default_factory=list)  # charged, still waiting for a reward
-    one_by_one: bool = False  # each outcome is told at once, and one that would spoil the model is not learnt
-    lessons: list[Lesson] = field(default_factory=list)  # outcomes that the policy is told of together
-    to_learn: int = 0  # how many of them the oracle learns from
-    learnt: int = 0  # outcomes learnt in this transaction
-    expired: int = 0
-    above_hold: int = 0
-    quarantined: int = 0
-    delays: list[float] = field(default_factory=list)  # seconds from a decision to its costs
+    one_by_one = False  # each outcome is told at once, and one that would spoil the model is not learnt
+    to_learn = 0  # lessons that the oracle learns from
+    learnt = 0  # outcomes learnt in this transaction
+    expired = 0
+    above_hold = 0
+    quarantined = 0
+
+    # By hand: one is made for every campaign of every transaction, and a dataclass takes twice as long.
+    def __init__(
+        self,
+        campaign: Campaign,
+        state: State,
+        ledger: Ledger,
+        status: str,
+        sequence: int,
+        model_version: int,
+        now: int,
+        created_at: int,
+    ) -> None:
+        self.campaign, self.state, self.ledger, self.status = campaign, state, ledger, status
+        self.sequence, self.model_version, self.created_at = sequence, model_version, created_at
+        self.now = now  # microseconds; never below the campaign's last event
+        self.decided: list[Columns] = []  # new rows of the table decision
+        self.held: list[Columns] = []  # of the table hold
+        self.rows: dict[str, list[dict[str, Any]]] = {}  # of other tables
+        self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows that go
+        self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward
+        self.lessons: list[Lesson] = []  # outcomes that the policy is told of together
+        self.delays: list[float] = []  # seconds from a decision to its costs
 
     def begin(self, now: int, *, one_by_one: bool) -> Work:
         """The same at the beginning of a transaction."""

@@ -113,8 +113,8 @@ def _released_twice(patch: Patch) -> None:
 
     def expire(work: Any, standing: Any) -> None:
         if standing.status == "charged":
-            for account, amount in zip(work.ledger.accounts, standing.hold, strict=True):
-                account.move(held=-min(amount, account.held))
+            for resource, amount in enumerate(standing.hold):
+                work.ledger.move(resource, held=-min(amount, work.ledger.accounts[resource].held))
         right(work, standing)
 
     patch.setattr(settling, "expire", expire)
