@@ -9,7 +9,7 @@ commit that fails means *unknown*: the campaigns are forgotten and the clients a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -248,7 +248,8 @@ class Processor:
         if self._meanwhile is not None:
             self._meanwhile.wait()
         else:
-            self._remember()
+            for _ in self._remember():
+                pass
         self._committed = None
         try:
             for work in done.works:
@@ -263,8 +264,8 @@ class Processor:
             log.error("what was committed is read again", exc_info=error)
             self._memory.doubt()
 
-    def _remember(self) -> None:
-        """Keep how a transaction leaves its campaigns, and make what the next one needs first; never raises.
+    def _remember(self) -> Iterator[None]:
+        """Keep, in steps, how a transaction leaves its campaigns, and make what the next needs first; never raises.
 
         It may be done while the commit waits for the disk: until it is known how that has ended nobody asks.
         """
@@ -274,10 +275,12 @@ class Processor:
             for work in done.works:
                 left = Left(work.status, work.now, work.ledger.accounts, done.epoch)
                 known = self._memory.remember(work.campaign, work.state, work.sequence, work.model_version, left)
+                yield
             # Not where the campaign will be read again all the same.
             if len(done.works) == 1 and done.epoch is not None:
                 following = _work_on(known, left, work.created_at)
-                following.look_ahead()
+                yield
+                yield from following.look_ahead()
                 self._ready = known, following
             else:
                 self._ready = None

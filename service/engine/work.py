@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -83,9 +83,10 @@ class Work:
             return self.drawn[1]
         return self.campaign.uniforms(start, rounds)
 
-    def look_ahead(self) -> None:
-        """Make what the next decision needs, whatever is asked, for who has the time now and will not have it then."""
+    def look_ahead(self) -> Iterator[None]:
+        """Make, in steps, what the next decision needs, whatever is asked, for who has the time now and not then."""
         self.campaign.policy.look_ahead(self.state)
+        yield
         self.drawn = int(self.state.books[0, 0]), self.uniforms(1)
 
     @property

@@ -155,7 +155,7 @@ def test_states_are_remembered_beside_the_commit_and_the_next_transaction_waits_
     def slow_remember():
         remembering.release()
         assert committed.acquire(timeout=20)
-        remember()
+        yield from remember()
         order.append("remembered")
 
     def slow_commit(connection):
