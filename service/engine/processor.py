@@ -220,7 +220,7 @@ class Processor:
                     self._reached("before-commit")
                 self._committed = Committed([*works.values()], self._database.epoch(), len(items))
                 if self._meanwhile is not None:
-                    self._meanwhile.begin(self._remember)
+                    self._meanwhile.begin(self._remember())
         except BaseException:
             self._take_back()
             raise
@@ -232,7 +232,7 @@ class Processor:
         failed, self._committed = self._committed, None
         if failed is not None:
             if self._meanwhile is not None:
-                self._meanwhile.wait()
+                self._meanwhile.finish()
             self._ready = None
             for work in failed.works:
                 self._memory.forget(work.campaign.number)
@@ -246,7 +246,7 @@ class Processor:
         if done is None:
             return
         if self._meanwhile is not None:
-            self._meanwhile.wait()
+            self._meanwhile.finish()
         else:
             for _ in self._remember():
                 pass
