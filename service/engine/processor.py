@@ -218,9 +218,9 @@ class Processor:
                 if works:
                     self._write(connection, works.values(), together)
                     self._reached("before-commit")
-                self._committed = Committed([*works.values()], self._database.epoch(), len(items))
+                done = self._committed = Committed([*works.values()], self._database.epoch(), len(items))
                 if self._meanwhile is not None:
-                    self._meanwhile.begin(self._remember())
+                    self._meanwhile.begin(self._remember(done))
         except BaseException:
             self._take_back()
             raise
@@ -248,7 +248,7 @@ class Processor:
         if self._meanwhile is not None:
             self._meanwhile.finish()
         else:
-            for _ in self._remember():
+            for _ in self._remember(done):
                 pass
         self._committed = None
         try:
@@ -264,13 +264,11 @@ class Processor:
             log.error("what was committed is read again", exc_info=error)
             self._memory.doubt()
 
-    def _remember(self) -> Iterator[None]:
+    def _remember(self, done: Committed) -> Iterator[None]:
         """Keep, in steps, how a transaction leaves its campaigns, and make what the next needs first; never raises.
 
         It may be done while the commit waits for the disk: until it is known how that has ended nobody asks.
         """
-        done = self._committed
-        assert done is not None, "there is a transaction to remember"
         try:
             for work in done.works:
                 left = Left(work.status, work.now, work.ledger.accounts, done.epoch)

@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
 class Work:
     """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction ends well."""
 
-    drawn: tuple[int, NDArray[np.float64]] | None = None  # a round, and its uniform if it was made ahead
+    drawn: tuple[Campaign, int, NDArray[np.float64]] | None = None  # a round of the campaign, and its uniform
     one_by_one = False  # each outcome is told at once, and one that would spoil the model is not learnt
     to_learn = 0  # lessons that the oracle learns from
     learnt = 0  # outcomes learnt in this transaction
@@ -79,15 +79,17 @@ class Work:
     def uniforms(self, rounds: int) -> NDArray[np.float64]:
         """Those of the next rounds."""
         start = int(self.state.books[0, 0])
-        if rounds == 1 and self.drawn is not None and self.drawn[0] == start:
-            return self.drawn[1]
+        if rounds == 1 and self.drawn is not None:
+            campaign, ahead, uniforms = self.drawn
+            if campaign is self.campaign and ahead == start:
+                return uniforms
         return self.campaign.uniforms(start, rounds)
 
     def look_ahead(self) -> Iterator[None]:
         """Make, in steps, what the next decision needs, whatever is asked, for who has the time now and not then."""
         self.campaign.policy.look_ahead(self.state)
         yield
-        self.drawn = int(self.state.books[0, 0]), self.uniforms(1)
+        self.drawn = self.campaign, int(self.state.books[0, 0]), self.uniforms(1)
 
     @property
     def policy_version(self) -> int:

@@ -8,6 +8,7 @@ from contextlib import closing
 from threading import Semaphore
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Item, SetStatus
 from service.engine.meanwhile import Meanwhile
@@ -152,10 +153,10 @@ def test_states_are_remembered_beside_the_commit_and_before_the_next_transaction
     remember, commit = processor._remember, database._standing._commit
     begun = Semaphore(0)
 
-    def noted_remember():
+    def noted_remember(done):
         order.append("begun")
         begun.release()
-        yield from remember()
+        yield from remember(done)
         order.append("remembered")
 
     def slow_commit(connection):
@@ -173,6 +174,20 @@ def test_states_are_remembered_beside_the_commit_and_before_the_next_transaction
     meanwhile.close()
     assert order == ["begun", "remembered"] * 4
     assert rounds[1:] == [0, 1, 2]
+
+
+@only_sqlite
+def test_what_the_second_thread_never_came_to_is_taken_back_without_a_word(database, monkeypatch):
+    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, meanwhile=Meanwhile())  # not started
+    processor.run([Item(CreateCampaign(config(budget=10)), 0.0)])
+    with monkeypatch.context() as failing, capture_logs() as logs:
+        failing.setattr(database._standing, "_commit", lambda connection: 1 / 0)
+        processor.run([Item(Decide("c", "lost", [0.3, 0.6]), 0.0)])
+    assert [line["event"] for line in logs] == ["command failed"]
+    kept = Item(Decide("c", "kept", [0.3, 0.6]), 0.0)
+    processor.run([kept])
+    assert kept.answer.body["round"] == 0
+    assert accounts(database) == (10_000_000, 1_000_000, 0, 0)
 
 
 def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_was_committed(database, monkeypatch):
