@@ -31,7 +31,7 @@ class Lesson(NamedTuple):
 
 
 class Work:
-    """A locked campaign. Its state and ledger move here; memory learns of it only when the transaction ends well."""
+    """A locked campaign. Its state and ledger move here; where a transaction fails nothing of it is remembered."""
 
     drawn: tuple[Campaign, int, NDArray[np.float64]] | None = None  # a round of the campaign, and its uniform
     one_by_one = False  # each outcome is told at once, and one that would spoil the model is not learnt
