@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from operator import call, itemgetter, le, sub, truediv
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -227,8 +227,7 @@ class _Usual:
         self._coordinates = np.array([start for _, start in numeric], dtype=np.intp)
         self._low, self._high, self._span = np.array([feature.quick for feature, _ in numeric]).reshape(-1, 3).T
         self._places = [_Places(feature, start).__getitem__ for feature, start in strings]
-        self._starts = [start for _, start in numeric]
-        self._lows, self._highs, self._spans = self._low.tolist(), self._high.tolist(), self._span.tolist()
+        self._ranges = [(start, *feature.quick) for feature, start in numeric]
 
     def values(self, context: Any) -> list[float] | None:
         """One context in plain floats, or None where it has to be looked at."""
@@ -239,12 +238,12 @@ class _Usual:
             numbers = self._numbers(context)
             if not _PLAIN_NUMBERS.issuperset(map(type, numbers)):
                 return None
-            if not (all(map(le, self._lows, numbers)) and all(map(le, numbers, self._highs))):
-                return None
-            for at, value in zip(self._starts, map(truediv, map(sub, numbers, self._lows), self._spans), strict=True):
-                values[at] = value
-            for at in map(call, self._places, self._strings(context)):
-                values[at] = 1.0
+            for (start, low, high, span), value in zip(self._ranges, numbers, strict=True):
+                if not low <= value <= high:
+                    return None
+                values[start] = (value - low) / span
+            for place, text in zip(self._places, self._strings(context), strict=True):
+                values[place(text)] = 1.0
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
         return values
