@@ -52,6 +52,9 @@ EXPIRE_ROWS_MAX = 1_000
 # Who has repeated one request, after a timeout, is about to repeat more: so many transactions then look for decisions
 # before they decide. Otherwise that would be a statement in each for what hardly ever happens.
 WATCHFUL_TRANSACTIONS = 1_000
+# A larger transaction leaves no time of the disk's free: the event loop reads meanwhile, and a third thread made
+# batches of a hundred a twentieth slower.
+MEANWHILE_COMMANDS_MAX = 64
 AWAY = "the database did not answer; try again"
 
 log = structlog.get_logger(__name__)
@@ -219,7 +222,7 @@ class Processor:
                     self._write(connection, works.values(), together)
                     self._reached("before-commit")
                 done = self._committed = Committed([*works.values()], self._database.epoch(), len(items))
-                if self._meanwhile is not None:
+                if self._meanwhile is not None and done.commands <= MEANWHILE_COMMANDS_MAX:
                     self._meanwhile.begin(self._remember(done))
         except BaseException:
             self._take_back()
@@ -245,7 +248,7 @@ class Processor:
         done = self._committed
         if done is None:
             return
-        if self._meanwhile is not None:
+        if self._meanwhile is not None and done.commands <= MEANWHILE_COMMANDS_MAX:
             self._meanwhile.finish()
         else:
             for _ in self._remember(done):
