@@ -10,10 +10,9 @@
 (1, 1)
 """
 
-from cbwk_core.declared import CategoryFeature, HashFeature, NumberFeature
-from cbwk_core.features import ContextEncoder, Encoded, concatenate, outer
+from cbwk_core.features import CategoryFeature, ContextEncoder, Encoded, HashFeature, NumberFeature, concatenate, outer
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
-from cbwk_core.squarecbwk import SquareCBwK
 from cbwk_core.state import Quote, State
 from cbwk_core.static_optimum import StaticOptimum, static_optimum
 

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core.inverse_gap import sample
-from cbwk_core.oracle import Array, Integers
-from cbwk_core.pace import DELAY_SHARE_MIN
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.plain import BECAUSE_OF_POLICY, Plain, weights_of_several
 from cbwk_core.presets import (
     BLIND_COUNT,
@@ -29,10 +27,12 @@ from cbwk_core.presets import (
     WIDTHS,
 )
 from cbwk_core.problem import NULL_ARM, Choice, Thought, Ticket
+from cbwk_core.rules.inverse_gap import sample
+from cbwk_core.rules.pace import DELAY_SHARE_MIN
 from cbwk_core.state import State, layout
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.policy import SquareCBwK
 
 Shape = tuple[int, int, int]
 

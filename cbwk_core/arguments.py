@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.oracle import Array, Integers, as_array, finite, numbers
+from cbwk_core.arrays import Array, Integers, as_array, finite, numbers
 from cbwk_core.problem import NULL_ARM
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import two_stage
-from cbwk_core.inverse_gap import inverse_gap_weights, sample
-from cbwk_core.lagrangian import scores
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.presets import BLIND_COUNT, UNPACED_BUDGET_MAX, elimination_damping
 from cbwk_core.problem import ALL_EXCLUDED, BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY
+from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
+from cbwk_core.rules.lagrangian import scores
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.policy import SquareCBwK
     from cbwk_core.state import Quote, State
 
 Mask = NDArray[np.bool_]

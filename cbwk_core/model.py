@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cbwk_core import snapshot
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.oracles.aggregate import AggregateState
 from cbwk_core.oracles.newton import NewtonState
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.policy import SquareCBwK
     from cbwk_core.state import State
 
 # Books count in floats, which are exact below this.

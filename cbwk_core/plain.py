@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.linalg.blas import ddot, dger
 
-from cbwk_core.inverse_gap import sample
-from cbwk_core.oracle import FLOAT, Array, Floats, Integers, freeze, frozen
+from cbwk_core.arrays import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
-from cbwk_core.pace import DELAY_SHARE_MIN, late_pace
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
@@ -36,10 +34,12 @@ from cbwk_core.presets import (
     WIDTHS,
 )
 from cbwk_core.problem import NULL_ARM, POLICY, Choice, Thought, Ticket
+from cbwk_core.rules.inverse_gap import sample
+from cbwk_core.rules.pace import DELAY_SHARE_MIN, late_pace
 from cbwk_core.state import State, layout
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.policy import SquareCBwK
 
 # Up to here a loop over plain floats beats numpy.
 CANDIDATES_MAX = 32

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 
 @dataclass(frozen=True)

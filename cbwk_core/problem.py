@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, Integers, broadcast, frozen
+from cbwk_core.arrays import Array, Integers, broadcast, frozen
 
 # The null arm's index: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
 NULL_ARM = -1

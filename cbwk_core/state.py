@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbwk_core.dual import DualState
-from cbwk_core.oracle import Array, Integers, frozen
+from cbwk_core.arrays import Array, Integers, frozen
+from cbwk_core.rules.dual import DualState
 from cbwk_core.two_stage import Stage
 
 # The columns of `State.books`: five numbers, then vectors over the resources. One row of numbers is read and written

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.oracle import Array, broadcast, finite
+from cbwk_core.arrays import Array, broadcast, finite
 
 # Up to here the whole program is solved at once; beyond, first on so many contexts spread over all, for prices.
 CONTEXTS_AT_ONCE = 1000

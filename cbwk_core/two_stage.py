@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core import schedules
-from cbwk_core.oracle import Array, Integers, frozen
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.oracles.online_to_batch import OnlineToBatch
 from cbwk_core.problem import NULL_ARM, Problem, Ticket
+from cbwk_core.rules import gamma as schedules
 from cbwk_core.static_optimum import static_optimum
 
 if TYPE_CHECKING:
-    from cbwk_core.squarecbwk import SquareCBwK
+    from cbwk_core.policy import SquareCBwK
     from cbwk_core.state import State
 
 MODES = ("auto", "off", "paper", "measured")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core.oracle import Array, Integers, frozen
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Problem
 
 

@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
-from cbwk_core.oracle import Array, Integers
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
 
 State = TypeVar("State")

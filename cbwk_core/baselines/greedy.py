@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.arrays import finite
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column
-from cbwk_core.inverse_gap import sample
-from cbwk_core.oracle import finite
 from cbwk_core.problem import Choice
+from cbwk_core.rules.inverse_gap import sample
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cbwk_core.arrays import Array, Integers, finite
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.oracle import Array, Integers, finite
 from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.problem import NULL_ARM, Problem, Ticket
 

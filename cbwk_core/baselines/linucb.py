@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, certain
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.oracle import Array, Integers, frozen
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
 
 

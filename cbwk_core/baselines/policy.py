@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 from cbwk_core.problem import Choice, Ticket
 
 State = TypeVar("State")

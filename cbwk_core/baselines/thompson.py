@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from cbwk_core.arrays import Array, finite
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, certain
-from cbwk_core.oracle import Array, finite
 from cbwk_core.oracles.newton import linear_scores
 from cbwk_core.problem import Choice
 

@@ -8,10 +8,10 @@ from typing import Generic, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cbwk_core.arrays import Array
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.policy import Learn, Policy, State
-from cbwk_core.oracle import Array
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from cbwk_core import two_stage
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.outcome_model import is_ridge
-from cbwk_core.oracle import Array, Integers, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import NULL_ARM, Ticket
-from cbwk_core.squarecbwk import SquareCBwK
 from cbwk_core.state import State
 
 # Below so many rows there is nothing to be gained.

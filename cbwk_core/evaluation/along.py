@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isqrt
 
+from cbwk_core.arrays import Array
 from cbwk_core.evaluation.log import Log
-from cbwk_core.oracle import Array
-from cbwk_core.squarecbwk import SquareCBwK
+from cbwk_core.policy import SquareCBwK
 
 # Rounds decided at once: √t / BATCH_DIVISOR after t of them. Prices take steps that shrink as 1/√t, so within a batch
 # they move by about a twentieth, and the first rounds are decided one by one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 
 
 def bernstein_radius(rows: Array, spans: Array, error: float) -> Array:

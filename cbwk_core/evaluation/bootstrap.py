@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 
 # Beyond so many rounds neighbours are drawn together, in blocks of equal length (Carlstein 1986): the error of an
 # estimated variance is 1/√(2·blocks), under 1 %, and what neighbours share stays together.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 
 def ips_rows(weights: Array, outcomes: Array) -> Array:

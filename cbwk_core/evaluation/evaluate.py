@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.arrays import Array, Integers, broadcast, finite, frozen
 from cbwk_core.evaluation.bernstein import dr_radius, ips_radius, snips_radius
 from cbwk_core.evaluation.bootstrap import bca_interval, blocks, resampled
 from cbwk_core.evaluation.estimators import Rows, dr_rows, ips_rows, snips_ratio, snips_rows
@@ -17,7 +18,6 @@ from cbwk_core.evaluation.parallel import Progress
 from cbwk_core.evaluation.run_out import RunOut, run_out
 from cbwk_core.evaluation.targets import Target, restrict
 from cbwk_core.evaluation.weights import Caution, Overlap, cautions, importance_weights, overlap
-from cbwk_core.oracle import Array, Integers, broadcast, finite, frozen
 
 RESTRICTION = (
     "The policy is restricted to the arms that were eligible in each logged round: "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.oracle import Array, Integers, as_array, finite, frozen, numbers
+from cbwk_core.arrays import Array, Integers, as_array, finite, frozen, numbers
 from cbwk_core.problem import NULL_ARM
 
 Mask = NDArray[np.bool_]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cbwk_core.oracle import Array
-from cbwk_core.squarecbwk import SquareCBwK
+from cbwk_core.arrays import Array
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.state import State
 
 

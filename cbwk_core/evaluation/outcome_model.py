@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.oracle import Array, Integers, Oracle, frozen
 from cbwk_core.oracles import Newton, NewtonState
 from cbwk_core.oracles.build import NEVER, build_oracle
+from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.presets import PRESETS
 
 # Two halves predict each other. With five folds the doubly robust estimate's standard error was 0.5 % smaller, but they

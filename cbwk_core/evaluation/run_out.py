@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.evaluation.bootstrap import blocks, draw_counts
-from cbwk_core.oracle import Array, Integers
 
 # Blocks of the flight: the time of running out is interpolated within one.
 BLOCKS_MAX = 500

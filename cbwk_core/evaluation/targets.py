@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.arrays import Array, finite
 from cbwk_core.evaluation.log import ROUNDING, Log, Mask
 from cbwk_core.evaluation.parallel import Progress
-from cbwk_core.oracle import Array, finite
 
 # Rounds a caller's function is asked about at once.
 CHUNK_ROWS = 65_536

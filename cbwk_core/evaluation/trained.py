@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cbwk_core import two_stage
+from cbwk_core.arrays import Array
 from cbwk_core.evaluation.along import check_fit, next_batch
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress
-from cbwk_core.oracle import Array
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import NULL_ARM, Ticket
-from cbwk_core.squarecbwk import SquareCBwK
 from cbwk_core.state import State
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cbwk_core.arrays import Array
 from cbwk_core.evaluation.log import Log
-from cbwk_core.oracle import Array
 
 # Below these an interval says little: the bootstrap has too few rounds that matter to resample.
 EFFECTIVE_MIN = 200.0

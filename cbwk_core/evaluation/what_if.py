@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.advance import advanced
 from cbwk_core.evaluation.along import check_fit, next_batch
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.marginal import marginal_values
 from cbwk_core.evaluation.outcome_model import CHUNK_ROWS, Fitted, OutcomeModel, cross_fit, fold_of
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.oracle import Array, Integers, frozen
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import NULL_ARM
-from cbwk_core.squarecbwk import SquareCBwK
 
 ASSUMPTION = (
     "Requests come as they came, whatever is answered. Where the policy plays the arm that was played, the outcome is "

@@ -1,4 +1,4 @@
-"""Regression oracles: one small file each, one contract (`cbwk_core.oracle`)."""
+"""Regression oracles: one small file each, one contract (`cbwk_core.oracles.oracle`)."""
 
 from cbwk_core.oracles.adapters import ModelState, RiverOracle, SklearnOracle
 from cbwk_core.oracles.aggregate import Aggregate, AggregateState

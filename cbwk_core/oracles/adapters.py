@@ -18,14 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import (
-    Array,
-    checked_block,
-    checked_candidates,
-    checked_growth,
-    checked_rows,
-    checked_weight,
-)
+from cbwk_core.arrays import Array
+from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
 
 Models = tuple[Any, ...]  # one for each target; none before the first update
 

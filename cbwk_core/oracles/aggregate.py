@@ -20,17 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import (
-    Array,
-    Integers,
-    checked_block,
-    checked_candidates,
-    checked_growth,
-    checked_rows,
-    checked_weight,
-    folded,
-    frozen,
-)
+from cbwk_core.arrays import Array, Integers, folded, frozen
+from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
 
 # Cells multiply with every coordinate: with five a resolution of 1/4 has a thousand cells an arm, and learns too late.
 DIMENSION_MAX = 4

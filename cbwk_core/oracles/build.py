@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from cbwk_core.links import LINKS
-from cbwk_core.oracle import Oracle
 from cbwk_core.oracles.aggregate import Aggregate
 from cbwk_core.oracles.gradient import Gradient
 from cbwk_core.oracles.kernel import Kernel
+from cbwk_core.oracles.links import LINKS
 from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product
 from cbwk_core.presets import FIRST_SCORE, Preset
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 # Residual of the linear system at which the Krylov space is deep enough, relative to θ.
 RESIDUAL_TOLERANCE = 1e-13

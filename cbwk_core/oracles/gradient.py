@@ -13,19 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.links import LINKS, Link
-from cbwk_core.oracle import (
-    Array,
-    Integers,
-    checked_block,
-    checked_candidates,
-    checked_growth,
-    checked_rows,
-    checked_weight,
-    folded,
-    frozen,
-)
+from cbwk_core.arrays import Array, Integers, folded, frozen
+from cbwk_core.oracles.links import LINKS, Link
 from cbwk_core.oracles.newton import linear_scores
+from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
 
 
 class GradientState(NamedTuple):

@@ -18,8 +18,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, checked_candidates, checked_rows, frozen
+from cbwk_core.arrays import Array, frozen
 from cbwk_core.oracles.newton import Newton, NewtonState
+from cbwk_core.oracles.oracle import checked_candidates, checked_rows
 
 # Default bandwidth per √dimension: contexts scaled to [0, 1] lie about 0.4·√dimension apart, so that neighbours share
 # most of what they learn and opposite corners little.

@@ -20,22 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import ddot, dger
 
-from cbwk_core.links import LINKS, Link, implicit_score
-from cbwk_core.oracle import (
-    FLOAT,
-    Array,
-    Floats,
-    Integers,
-    checked_block,
-    checked_candidates,
-    checked_growth,
-    checked_rows,
-    checked_weight,
-    folded,
-    freeze,
-    frozen,
-)
+from cbwk_core.arrays import FLOAT, Array, Floats, Integers, folded, freeze, frozen
 from cbwk_core.oracles.ellipsoid import project_onto_ball
+from cbwk_core.oracles.links import LINKS, Link, implicit_score
+from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
 from cbwk_core.oracles.watch import LEVEL_MIN, level, watched
 
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic

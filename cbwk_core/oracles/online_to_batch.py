@@ -15,21 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import (
-    Array,
-    Integers,
+from cbwk_core.arrays import Array, Integers, folded, frozen
+from cbwk_core.oracles.gradient import Gradient
+from cbwk_core.oracles.kernel import Kernel
+from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.oracle import (
     Oracle,
     checked_block,
     checked_candidates,
     checked_growth,
     checked_rows,
     checked_weight,
-    folded,
-    frozen,
 )
-from cbwk_core.oracles.gradient import Gradient
-from cbwk_core.oracles.kernel import Kernel
-from cbwk_core.oracles.newton import Newton
 
 
 class Iterate(NamedTuple):

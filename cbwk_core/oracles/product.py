@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, Oracle, checked_candidates, finite, folded
+from cbwk_core.arrays import Array, finite, folded
+from cbwk_core.oracles.oracle import Oracle, checked_candidates
 
 
 class ProductState(NamedTuple):

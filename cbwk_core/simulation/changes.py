@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 from cbwk_core.simulation.environment import CONTEXTS_PER_DRAW, CONTEXTS_SAMPLED, Draw, Environment
 from cbwk_core.static_optimum import static_optimum
 

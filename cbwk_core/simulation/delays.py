@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cbwk_core.oracle import Integers
+from cbwk_core.arrays import Integers
 
 
 @dataclass(frozen=True)

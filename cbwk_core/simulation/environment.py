@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.oracle import Array, frozen
+from cbwk_core.arrays import Array, frozen
 from cbwk_core.static_optimum import static_optimum
 
 # Contexts of a sampled optimum. Its error is that of a mean, below half a percent; its optimism, from fitting the

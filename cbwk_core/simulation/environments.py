@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 
-from cbwk_core.oracle import Array, frozen
+from cbwk_core.arrays import Array, frozen
 from cbwk_core.simulation.environment import (
     CONTEXTS_SAMPLED,
     Draw,

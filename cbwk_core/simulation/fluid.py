@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 ITERATIONS_MAX = 400
 # Slots, of which delays of whole hundredths of the horizon are whole numbers, and contexts: enough for three digits.

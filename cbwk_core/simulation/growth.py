@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environments import LinearEnvironment

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 from cbwk_core.simulation.fluid import CONTEXTS, delay_costs
 from cbwk_core.simulation.runner import run
 from cbwk_core.simulation.scenarios import Scenario, scenarios

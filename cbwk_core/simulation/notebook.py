@@ -25,16 +25,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from cbwk_core import schedules
+from cbwk_core.arrays import Array, Integers, finite, frozen
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.inverse_gap import inverse_gap_weights, sample
-from cbwk_core.lagrangian import scores
-from cbwk_core.oracle import Array, Integers, finite, frozen
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Choice, Problem, Ticket
+from cbwk_core.rules import gamma as schedules
+from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
+from cbwk_core.rules.lagrangian import scores
 
 ORACLES = ("newton", "gradient")
 # A resource with less than this left ends the notebook's run; the paper's ends with 1 left, one max cost.

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.simulation.grids import Figure, Row
 
 SIZE_INCHES = (8.0, 5.2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Policy, Thompson, Throttle
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.presets import PRESETS
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.vw import IS_INSTALLED, VowpalSquareCB
-from cbwk_core.squarecbwk import SquareCBwK
 
 # What spends at an even pace and otherwise does as the policy in front of the ending says.
 PACED = "-paced"

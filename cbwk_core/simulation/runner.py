@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cbwk_core.arrays import Array, Integers, finite
 from cbwk_core.baselines.policy import Learn, Policy, State
-from cbwk_core.oracle import Array, Integers, finite
 from cbwk_core.problem import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environment import Environment

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cbwk_core.baselines import Policy
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.changes import Halves
 from cbwk_core.simulation.delays import Delays
@@ -24,7 +25,6 @@ from cbwk_core.simulation.flight import Flight, day_and_night
 from cbwk_core.simulation.measurement import COST_MAX
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.vw import IS_INSTALLED
-from cbwk_core.squarecbwk import SquareCBwK
 
 POLICIES = (
     *("practical", "paper", "linucb", "egreedy", "thompson", "egreedy-paced", "thompson-paced"),

@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cbwk_core import two_stage
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import NULL_ARM, Problem
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.simulation.environments import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.measurement import use_one_blas_thread
 from cbwk_core.simulation.runner import run
-from cbwk_core.squarecbwk import SquareCBwK
 
 ENVIRONMENTS: dict[str, Environment] = {
     "paper": PaperEnvironment(m=10, arms=3, resources=4),

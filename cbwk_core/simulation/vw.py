@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cbwk_core.arrays import Array, finite
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.inverse_gap import sample
-from cbwk_core.oracle import Array, finite
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.rules.inverse_gap import sample
 
 IS_INSTALLED = find_spec("vowpalwabbit") is not None
 # One context for all arms needs the products of context and arm to tell the arms apart.

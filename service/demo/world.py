@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 from cbwk_core.static_optimum import static_optimum
 
 CAMPAIGN = "summer-sale"

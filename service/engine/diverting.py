@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice, Ticket
-from cbwk_core.oracle import frozen
+from cbwk_core.arrays import frozen
 from cbwk_core.problem import BUDGET_EXHAUSTED, POLICY
 from service.engine.campaign import Campaign
 from service.engine.commands import Decide

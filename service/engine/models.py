@@ -10,8 +10,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from cbwk_core import State
+from cbwk_core.arrays import frozen
 from cbwk_core.model import shape_of, with_model
-from cbwk_core.oracle import frozen
 from service.engine.administration import write_audit
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, ImportModel

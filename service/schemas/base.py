@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
 
-from cbwk_core.declared import NAME_LENGTH_MAX
+from cbwk_core.features.feature import NAME_LENGTH_MAX
 from service.ids import ID_PATTERN
 from service.limits import PAGE_MAX, TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros

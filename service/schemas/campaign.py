@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from cbwk_core.declared import BUCKETS_MAX, DIMENSION_MAX
 from cbwk_core.features import ContextEncoder
+from cbwk_core.features.feature import BUCKETS_MAX, DIMENSION_MAX
 from service.engine.campaign import Campaign, encoder_of
 from service.ids import uuid7
 from service.limits import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from vowpalwabbit import Workspace  # type: ignore[import-untyped]
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 from tests.benchmarks.clock import Contender, each
 from tests.benchmarks.workloads import Round, Size
 

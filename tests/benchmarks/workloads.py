@@ -8,8 +8,8 @@ from itertools import cycle, islice
 import numpy as np
 
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, State, Ticket
-from cbwk_core.declared import Feature
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
+from cbwk_core.features.feature import Feature
 from tests.benchmarks.clock import Contender, each
 
 RESOURCES = 3

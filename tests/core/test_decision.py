@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.inverse_gap import inverse_gap_weights, sample
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
@@ -24,7 +23,8 @@ from cbwk_core.presets import (
 from cbwk_core.presets import RESIDUAL_PRIOR as PRIOR
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT as PRIOR_COUNT
 from cbwk_core.problem import taken
-from cbwk_core.schedules import gamma_of_notebook_gradient, gamma_of_notebook_newton
+from cbwk_core.rules.gamma import gamma_of_notebook_gradient, gamma_of_notebook_newton
+from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
 
 ARMS, DIMENSION, RESOURCES, HORIZON = 4, 3, 2, 1000
 # Whole numbers, so that sums of holds are exact; arm 3 needs nothing of the first resource.

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cbwk_core.declared import (
+from cbwk_core.features import COORDINATE_MAX, TOGETHER_MIN, ContextEncoder, concatenate, outer
+from cbwk_core.features.feature import (
     BUCKETS_MAX,
     DIMENSION_MAX,
     REMEMBERED_MAX,
@@ -19,7 +20,6 @@ from cbwk_core.declared import (
     HashFeature,
     NumberFeature,
 )
-from cbwk_core.features import COORDINATE_MAX, TOGETHER_MIN, ContextEncoder, concatenate, outer
 
 HOUR = NumberFeature("hour", 0, 24)
 DEVICE = CategoryFeature("device", ("mobile", "desktop"))
@@ -201,9 +201,7 @@ def test_a_string_falls_into_the_same_bucket_for_ever(name, value, buckets, buck
 
 
 def test_a_string_falls_into_the_same_bucket_in_every_process():
-    code = (
-        "from cbwk_core.declared import HashFeature as H; print(*[H('site', 997).locate(f'v{i}')[0] for i in range(9)])"
-    )
+    code = "from cbwk_core import HashFeature as H; print(*[H('site', 997).locate(f'v{i}')[0] for i in range(9)])"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.pace import DELAY_SHARE_MIN, late_pace, paces
 from cbwk_core.plain import TOGETHER_MIN
 from cbwk_core.presets import BLIND_COUNT
 from cbwk_core.problem import Ticket, taken
+from cbwk_core.rules.pace import DELAY_SHARE_MIN, late_pace, paces
 
 UNIT = np.array([2.0, 0.5])
 BUDGET = np.array([200.0, 90.0])

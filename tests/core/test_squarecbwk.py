@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.dual import EntropicDual
 from cbwk_core.oracles import SklearnOracle
 from cbwk_core.presets import PRESETS, PRICE_CEILING, PRICE_STEP
 from cbwk_core.problem import Ticket, taken
+from cbwk_core.rules.dual import EntropicDual
 from cbwk_core.snapshot import ForeignSnapshotError, SnapshotError, UnencodableError
 
 EVERY_PRESET = sorted(PRESETS)

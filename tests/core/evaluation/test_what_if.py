@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import ASSUMPTION, Log, marginal_values, what_if_budgets
+from cbwk_core.policy import SquareCBwK
 from cbwk_core.simulation import LinearEnvironment
 from cbwk_core.simulation.runner import run
-from cbwk_core.squarecbwk import SquareCBwK
 from cbwk_core.static_optimum import static_optimum
 
 ENVIRONMENT = LinearEnvironment(arms=3, dimension=4, resources=1)

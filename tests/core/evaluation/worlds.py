@@ -8,7 +8,7 @@ import numpy as np
 
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.evaluation import Log
-from cbwk_core.inverse_gap import sample
+from cbwk_core.rules.inverse_gap import sample
 
 CONTEXTS = 24
 MAX_COST = np.array([1.0, 2.0])

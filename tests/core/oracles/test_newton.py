@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
-from cbwk_core.links import implicit_score
 from cbwk_core.oracles import Newton
 from cbwk_core.oracles.ellipsoid import project_onto_ball
+from cbwk_core.oracles.links import implicit_score
 from tests.benchmarks.proof_newton_drift import drift
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core.oracle import Array, Integers
+from cbwk_core.arrays import Array, Integers
 
 
 def inverse_gap_weights(

@@ -12,22 +12,14 @@ An oracle is a frozen configuration with pure functions over a state (a NamedTup
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite
-from operator import methodcaller
-from struct import Struct
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-FLOAT = np.dtype(np.float64)
-# Makes an array read-only. By position, which numpy's types do not know of: a keyword takes three times as long.
-freeze = methodcaller("setflags", False)
+from cbwk_core.arrays import Array, Integers, finite, numbers, without_nan
+
 State = TypeVar("State")
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Oracle(Protocol[State]):
@@ -91,7 +83,7 @@ def checked_candidates(oracle: Oracle[Any], features: ArrayLike, lanes: int = 1)
         raise ValueError(f"features must have shape {expected}, got {np.shape(features)}")
     if x.shape[0] % lanes:
         raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {x.shape[0]} rows")
-    return _without_nan("features", x)
+    return without_nan("features", x)
 
 
 def checked_block(oracle: Oracle[Any], block: ArrayLike | None, rows: int) -> Integers:
@@ -128,75 +120,3 @@ def checked_growth(oracle: Oracle[Any], blocks: int) -> int:
     if blocks < oracle.blocks:
         raise ValueError(f"blocks must be at least the {oracle.blocks} there are, got {blocks}")
     return blocks - oracle.blocks
-
-
-def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array:
-    """`values` as a finite float array of the given shape (None: any length), or a ValueError that names it.
-
-    >>> finite("rewards", [0.5, 1], (2,))
-    array([0.5, 1. ])
-    """
-    array = numbers(name, values)
-    if array.shape != shape and (
-        array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
-    ):
-        wanted = ", ".join("n" if size is None else str(size) for size in shape)
-        raise ValueError(f"{name} must have shape ({wanted}), got {array.shape}")
-    return _without_nan(name, array)
-
-
-def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """One number for all, or as many as the shape has, as finite floats of that shape."""
-    array = numbers(name, values)
-    try:
-        return _without_nan(name, np.broadcast_to(array, shape))
-    except ValueError as error:
-        raise ValueError(f"{name} must be one finite number or have shape {shape}, got {values!r}") from error
-
-
-def numbers(name: str, values: ArrayLike) -> Array:
-    """`values` as floats of any shape; text is no number, even where numpy could read it as one."""
-    array = as_array(name, values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numbers, got {type(values).__name__} of {array.dtype}")
-    return array.astype(np.float64, copy=False)
-
-
-def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """`values` as an array of whatever they are, or a ValueError that names them where rows differ in length."""
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array, got {type(values).__name__} that is none") from error
-
-
-def _without_nan(name: str, array: Array) -> Array:
-    # A finite sum of squares means finite numbers, and costs a third of looking at each.
-    if not isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)].flat[0]}")
-    return array
-
-
-def folded(rows: int, lanes: int) -> Iterator[slice]:
-    """The slices of `lanes` rows each in which a state is updated, in order."""
-    for start in range(0, rows, lanes):
-        yield slice(start, start + lanes)
-
-
-def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The same array, read-only: a frozen state does not freeze what it points to."""
-    freeze(array)
-    return array
-
-
-class Floats(Struct):
-    """So many floats as bytes: an array over them is read-only, and made in half the time that np.array needs.
-
-    A Struct that can be pickled, since a policy that keeps it may be sent to other processes.
-
-    >>> np.ndarray((1, 2), FLOAT, Floats("2d").pack(0.5, 1.0))
-    array([[0.5, 1. ]])
-    """
-
-    def __reduce__(self) -> tuple[type[Floats], tuple[str]]:
-        return Floats, (self.format,)

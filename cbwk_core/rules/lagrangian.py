@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 
 def scores(predictions: Array, prices: Array, rho: Array) -> Array:

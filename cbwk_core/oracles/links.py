@@ -7,7 +7,7 @@ from math import exp
 
 import numpy as np
 
-from cbwk_core.oracle import Array
+from cbwk_core.arrays import Array
 
 # Newton's method doubles its digits at every step: one more after this is exact.
 IMPLICIT_TOLERANCE = 1e-9

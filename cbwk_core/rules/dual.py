@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbwk_core.oracle import Array, frozen
+from cbwk_core.arrays import Array, frozen
 
 # Weights of the entropic dual are kept above this, the smallest normal double is 2.2e-308: a price may be as good as
 # zero but never is, so it can always come back.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core import decision, plain, schedules, snapshot, two_stage
+from cbwk_core import decision, plain, snapshot, two_stage
 from cbwk_core import model as models
 from cbwk_core.arguments import (
     checked_arms,
@@ -25,12 +25,10 @@ from cbwk_core.arguments import (
     checked_uniforms,
     positive_or_auto,
 )
-from cbwk_core.dual import DualState, EntropicDual, ValueDual
-from cbwk_core.lagrangian import lagrangian_direction
-from cbwk_core.oracle import Array, Integers, Oracle, finite, folded, frozen
+from cbwk_core.arrays import Array, Integers, finite, folded, frozen
 from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import changes, forgotten
-from cbwk_core.pace import paces_of
 from cbwk_core.presets import (
     NOISE_MIN,
     PRESETS,
@@ -43,6 +41,10 @@ from cbwk_core.presets import (
     residual_covariance,
 )
 from cbwk_core.problem import NULL_ARM, Choice, Problem, Thought, Ticket, checked_ticket, taken
+from cbwk_core.rules import gamma as schedules
+from cbwk_core.rules.dual import DualState, EntropicDual, ValueDual
+from cbwk_core.rules.lagrangian import lagrangian_direction
+from cbwk_core.rules.pace import paces_of
 from cbwk_core.state import Quote, State, layout, new_books
 
 MODELS = ("shared", "per_arm")

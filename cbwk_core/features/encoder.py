@@ -19,9 +19,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from cbwk_core.declared import (
+from cbwk_core.arrays import Array
+from cbwk_core.features.feature import (
     CLIPPED,
     DIMENSION_MAX,
     REMEMBERED_LENGTH_MAX,
@@ -37,7 +37,6 @@ from cbwk_core.declared import (
     as_float,
     check_size,
 )
-from cbwk_core.oracle import Array, finite, numbers
 
 # Coordinates of plain vectors have no declared range. Σφφᵀ over a million rounds then has entries up to 1e12, the most
 # that a ridge of 1 survives in double precision; a raw time stamp or a price in cents has to be scaled by the caller.
@@ -290,39 +289,6 @@ def _getter(names: Sequence[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]
     if len(names) > 1:
         return itemgetter(*names)
     return lambda context: tuple(context[name] for name in names)
-
-
-def concatenate(context: ArrayLike, arm_features: ArrayLike) -> Array:
-    """φ(x, a) = (x, a): contexts (n, p) and arms (k, r), or (n, k, r) if each request has its own, give (n, k, p + r).
-
-    >>> concatenate([[1.0, 2.0]], [[7.0], [8.0]])
-    array([[[1., 2., 7.],
-            [1., 2., 8.]]])
-    """
-    x, arms = _checked_pair(context, arm_features)
-    n, k, _ = arms.shape
-    return np.concatenate([np.broadcast_to(x[:, None, :], (n, k, x.shape[1])), arms], axis=2)
-
-
-def outer(context: ArrayLike, arm_features: ArrayLike) -> Array:
-    """φ(x, a) = x ⊗ a, the arm's coordinate running fastest: (n, p) and (k, r) or (n, k, r) give (n, k, p·r).
-
-    >>> outer([[1.0, 2.0]], [[3.0, 5.0]])
-    array([[[ 3.,  5.,  6., 10.]]])
-    """
-    x, arms = _checked_pair(context, arm_features)
-    n, k, r = arms.shape
-    return (x[:, None, :, None] * arms[:, :, None, :]).reshape(n, k, x.shape[1] * r)
-
-
-def _checked_pair(context: ArrayLike, arm_features: ArrayLike) -> tuple[Array, Array]:
-    """Contexts (n, p) and arms (n, k, r), finite; arms shared by all requests are repeated without a copy."""
-    x = finite("context", context, (None, None))
-    given = numbers("arm_features", arm_features)
-    if given.ndim == 3:
-        return x, finite("arm_features", given, (x.shape[0], None, None))
-    arms = finite("arm_features", given, (None, None))
-    return x, np.broadcast_to(arms, (x.shape[0], *arms.shape))
 
 
 def _fill_plain(row: Array, context: object) -> None:
