@@ -12,12 +12,16 @@
 
 from cbwk_core.features import CategoryFeature, ContextEncoder, Encoded, HashFeature, NumberFeature, concatenate, outer
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.presets import RULES_KNOWN, RULES_VERSION
+from cbwk_core.problem import Problem
 from cbwk_core.state import Quote, State
 from cbwk_core.static_optimum import StaticOptimum, static_optimum
+from cbwk_core.ticket import NULL_ARM, Choice, Thought, Ticket
 
 __all__ = [
     "NULL_ARM",
+    "RULES_KNOWN",
+    "RULES_VERSION",
     "CategoryFeature",
     "Choice",
     "ContextEncoder",
@@ -29,6 +33,7 @@ __all__ = [
     "SquareCBwK",
     "State",
     "StaticOptimum",
+    "Thought",
     "Ticket",
     "concatenate",
     "outer",

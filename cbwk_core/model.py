@@ -1,33 +1,39 @@
-"""What a policy has learnt, apart from where its campaign stands: the oracle and how far its predictions were off.
+"""The model of a policy: the oracle, and how far its predictions were off.
 
-Such a model goes from one policy to another if they have the same shape. Budgets, horizon, prices and rounds are no
-part of that, nor is how fast an oracle forgets. What the coordinates of features mean is the caller's to know.
+A policy can take the model of another policy of the same shape. Budgets, horizon, prices, rounds and the speed of
+forgetting are not part of the shape. The caller must know what the coordinates of the features mean.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cbwk_core import snapshot
 from cbwk_core.arrays import Array, Integers
+from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.aggregate import AggregateState
 from cbwk_core.oracles.newton import NewtonState
+from cbwk_core.rules.noise import first_residuals
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
+from cbwk_core.state import State
 
-if TYPE_CHECKING:
-    from cbwk_core.policy import SquareCBwK
-    from cbwk_core.state import State
-
-# Books count in floats, which are exact below this.
+# The books count in floats, which are exact below this number.
 LEARNT_MAX = 2**53
 _ROOT = "model"
 
 
 class Model(NamedTuple):
-    """Everything that outcomes have taught."""
+    """Everything that the policy has learnt from outcomes.
+
+    >>> from cbwk_core import SquareCBwK
+    >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=9, budget=5, model="per_arm")
+    >>> taught = model_of(policy.learn(policy.init(), [[1.0]], [0], [1.0], [[0.5]]))
+    >>> with_model(policy.init(), taught).learnt
+    array([1])
+    """
 
     oracle: Any  # the oracle's own state
     residuals: Array  # (lanes, 1 + d, 1 + d), as in `State`
@@ -35,7 +41,7 @@ class Model(NamedTuple):
 
 
 class ForeignModelError(ForeignSnapshotError):
-    """The model is of another shape; `differing` names in what."""
+    """The model is of another shape; `differing` names the properties that differ."""
 
     def __init__(self, differing: tuple[str, ...]) -> None:
         super().__init__(f"the model is of another shape, it differs in {', '.join(differing)}")
@@ -43,7 +49,7 @@ class ForeignModelError(ForeignSnapshotError):
 
 
 def model_of(state: State) -> Model:
-    """What the state has learnt."""
+    """The model in a state."""
     return Model(state.oracle, state.residuals, state.learnt)
 
 
@@ -53,7 +59,7 @@ def with_model(state: State, model: Model) -> State:
     return taught._replace(oracle=model.oracle, residuals=model.residuals)
 
 
-def shape_of(policy: SquareCBwK) -> dict[str, Any]:
+def shape_of(policy: Configuration) -> dict[str, Any]:
     """What two policies must share for one to go on from the other's model.
 
     >>> from cbwk_core import SquareCBwK
@@ -62,7 +68,7 @@ def shape_of(policy: SquareCBwK) -> dict[str, Any]:
     >>> shape_of(rich) == shape_of(poor)  # a shared model knows features, not arms
     True
     """
-    rules = policy.rules
+    variant = policy.variant
     return {
         "model": policy.model,
         "dimension": policy.dimension,
@@ -70,23 +76,24 @@ def shape_of(policy: SquareCBwK) -> dict[str, Any]:
         "arms": policy.arms if policy.model == "per_arm" else None,
         "oracle": policy.oracle if isinstance(policy.oracle, str) else repr(policy.oracle),
         "link": policy.link,
-        "preset.constant": rules.constant,
-        "preset.projected": rules.projected,
-        "preset.ridge": rules.ridge,
-        "preset.scaled_ridge": rules.scaled_ridge,
+        "preset.constant": variant.constant,
+        "preset.projected": variant.projected,
+        "preset.ridge": variant.ridge,
+        "preset.scaled_ridge": variant.scaled_ridge,
     }
 
 
-def encode(policy: SquareCBwK, state: State) -> bytes:
+def encode(policy: Configuration, state: State) -> bytes:
     """The model of a state as versioned, checksummed bytes."""
     return snapshot.encode(model_of(state), fingerprint=json.dumps({_ROOT: shape_of(policy)}, sort_keys=True))
 
 
-def decode(policy: SquareCBwK, data: bytes) -> Model:
-    """The model in the bytes, fit to be used: of the policy's shape, every number finite. Else a SnapshotError."""
+def decode(policy: Configuration, data: bytes) -> Model:
+    """The model in the bytes, of the policy's shape and with finite numbers; a SnapshotError for anything else."""
     found = snapshot.fingerprint_of(data)
     _check_shape(found, shape_of(policy))
-    blank = model_of(policy.init())
+    residuals, learnt = first_residuals(1, 1 + policy.resources), np.zeros(1, dtype=np.int64)
+    blank = Model(policy.regressor.init(), residuals, learnt)
     model = snapshot.decode(data, blank, fingerprint=found)
     _check(model, blank, _ROOT)
     if (model.learnt >= LEARNT_MAX).any():
@@ -135,7 +142,7 @@ def _check_array(found: Any, blank: Any, path: str) -> None:
 
 
 def _check_newton(state: NewtonState, path: str) -> None:
-    """A is factored again from time to time, and must let itself be; counts are never negative."""
+    """A must be positive definite, because it is factored again from time to time; counts are not negative."""
     if (state.noticed < 0.0).any() or (state.watch[..., 0] < 0.0).any():
         raise MismatchError(f"{path}.noticed and the counts of {path}.watch must not be negative")
     try:

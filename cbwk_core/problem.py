@@ -1,14 +1,14 @@
-"""The problem a policy is made for, and what passes between a policy and its caller.
+"""The problem a policy is made for: sizes, budgets and max costs.
 
 Names follow the paper where it has them: T `horizon`, B `budget`, d `resources`, K `arms` (here without the null arm,
-which every policy has in addition). Costs and budgets come in the caller's units; inside, a cost is measured in
-*max costs* of its resource, so budget j is B'_j = budget_j / max_cost_j and rho_j = B'_j / T (paper: equal budgets
-"without loss of generality"; DESIGN.md, "Units").
+which every policy has in addition). Costs and budgets come in the caller's units. Inside, a cost is measured in *max
+costs* of its resource, so budget j is B'_j = budget_j / max_cost_j and rho_j = B'_j / T (the paper assumes equal
+budgets "without loss of generality"; DESIGN.md, "Units").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,124 +16,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.arrays import Array, Integers, broadcast, frozen
-
-# The null arm's index: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
-NULL_ARM = -1
-
-# Why a decision is what it is, in order of precedence.
-ENDED, ALL_EXCLUDED, BUDGET_EXHAUSTED, POLICY = "ended", "all_excluded", "budget_exhausted", "policy"
+from cbwk_core.arrays import Array, broadcast, frozen
 
 
-class Ticket(NamedTuple):
-    """What must be kept with n decisions until they are settled or cancelled."""
+class ProblemRows(NamedTuple):
+    """The numbers of one problem, or of several problems of one shape, one row each, for arithmetic over rows."""
 
-    arm: Integers  # (n,), NULL_ARM for null
-    features: Array  # (n, dimension) as the caller gave them for the chosen arm; zeros for null
-    numbers: Array  # (n, 3 + 3d), see the properties: one array because each costs as much as its contents
-    context: Array | None = None  # (n, candidates, dimension) in the rounds in which stage one collects contexts
+    horizon: Array  # (rows,)
+    budgets: Array  # (rows, d), in max costs
+    unit: Array  # (rows, d), one max cost in the caller's units
+    rho: Array  # (rows, d), the even pace in max costs per round
+    hold: Array  # (rows, arms, d), in the caller's units
 
     @classmethod
-    def of(
-        cls,
-        *,
-        arm: Integers,
-        features: Array,
-        reward: Array,
-        costs: Array,
-        rho: Array,
-        value: Array,
-        round: Integers,
-        hold: Array,
-        context: Array | None = None,
-    ) -> Ticket:
-        """A ticket from its parts."""
-        rows, d = costs.shape
-        numbers = np.empty((rows, 3 + 3 * d))
-        numbers[:, 0], numbers[:, 1], numbers[:, 2] = reward, value, round
-        numbers[:, 3 : 3 + d], numbers[:, 3 + d : 3 + 2 * d], numbers[:, 3 + 2 * d :] = costs, rho, hold
-        return cls(arm, features, frozen(numbers), context)
-
-    @property
-    def resources(self) -> int:
-        """d."""
-        return int(self.numbers.shape[1]) // 3 - 1
-
-    @property
-    def reward(self) -> Array:
-        """Predicted, (n,)."""
-        return self.numbers[:, 0]
-
-    @property
-    def value(self) -> Array:
-        """What the decision is predicted to earn, at least 0 and 0 for null, (n,)."""
-        return self.numbers[:, 1]
-
-    @property
-    def round(self) -> Integers:
-        """The round the decision takes, (n,)."""
-        return self.numbers[:, 2].astype(np.int64)
-
-    @property
-    def costs(self) -> Array:
-        """Predicted, in max costs, (n, d)."""
-        return self.numbers[:, 3 : 3 + self.resources]
-
-    @property
-    def rho(self) -> Array:
-        """The pace at the decision, in max costs per round, (n, d)."""
-        return self.numbers[:, 3 + self.resources : 3 + 2 * self.resources]
-
-    @property
-    def hold(self) -> Array:
-        """What the decision may cost at most, in the caller's units; 0 for null, (n, d)."""
-        return self.numbers[:, 3 + 2 * self.resources :]
-
-
-def checked_ticket(ticket: Ticket, lanes: int, resources: int, dimension: int) -> int:
-    """How many rows the ticket has, if it fits a policy of these sizes and a state with that many lanes."""
-    if not isinstance(ticket, Ticket):
-        raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
-    rows = int(ticket.arm.shape[0])
-    if ticket.numbers.shape != (rows, 3 + 3 * resources):
-        raise ValueError(f"the ticket must be one for {resources} resources, got one for {ticket.resources}")
-    if ticket.features.shape != (rows, dimension):
-        raise ValueError(f"the ticket must have features of shape {(rows, dimension)}, got {ticket.features.shape}")
-    if rows % lanes:
-        raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
-    return rows
-
-
-def taken(ticket: Ticket, rows: slice) -> Ticket:
-    """Some rows of a ticket."""
-    if rows.start == 0 and rows.stop == ticket.arm.shape[0]:
-        return ticket
-    context = None if ticket.context is None else ticket.context[rows]
-    return Ticket(ticket.arm[rows], ticket.features[rows], ticket.numbers[rows], context)
-
-
-class Thought(NamedTuple):
-    """What a choice was drawn from, for whoever keeps or explains it: nothing has to be computed twice."""
-
-    predictions: Array  # (n, arms, 1 + d): reward, then costs in max costs
-    prices: Array  # (lanes, d), per max cost
-    gamma: Array  # (lanes, 1)
-
-
-class Choice(NamedTuple):
-    """The answer to n requests."""
-
-    arm: Integers  # (n,), NULL_ARM for null
-    probability: Array  # (n,), exact, of the arm given
-    probabilities: Array  # (n, arms + 1), null last
-    reason: tuple[str, ...]  # (n,)
-    kept: Ticket | Callable[[], Ticket]  # the ticket, or how to write it
-    thought: Thought | None = None  # what it was drawn from, if the policy says
-
-    @property
-    def ticket(self) -> Ticket:
-        """What must be kept until the outcomes are known; who learns at once never asks for it."""
-        return self.kept if isinstance(self.kept, Ticket) else self.kept()
+    def stacked(cls, problems: Sequence[ProblemRows]) -> ProblemRows:
+        """The rows of all problems, in order."""
+        return cls(*(np.concatenate(column) for column in zip(*problems, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -199,5 +97,11 @@ class Problem:
 
     @cached_property
     def scale(self) -> Array:
-        """B'_min / B'_j, (resources,): what makes all budgets equal to the least one."""
+        """B'_min / B'_j, (resources,): the factors that make all budgets equal to the smallest one."""
         return frozen(self.budgets.min() / self.budgets)
+
+    @cached_property
+    def rows(self) -> ProblemRows:
+        """The numbers of this problem as one row."""
+        horizon = frozen(np.array([float(self.horizon)]))
+        return ProblemRows(horizon, self.budgets[None], self.unit[None], self.rho[None], self.hold[None])

@@ -1,4 +1,8 @@
-"""What a policy knows, and what that makes it ask for."""
+"""What a policy knows.
+
+This module alone knows the columns of `State.books`. Lanes are independent runs side by side: one in ordinary use, one
+per run in a simulation.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +11,81 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbwk_core.arrays import Array, Integers, frozen
-from cbwk_core.rules.dual import DualState
-from cbwk_core.two_stage import Stage
+from cbwk_core.arrays import Array, Integers, Mask, frozen
 
-# The columns of `State.books`: five numbers, then vectors over the resources. One row of numbers is read and written
-# several times faster than ten little arrays; counts are whole and exact below 2**53.
-COUNTERS = ("round", "opened", "settled", "learnt", "value")
-VECTORS = ("position", "slack", "energy", "spent", "held", "predicted")
+# One row of numbers is read and written several times faster than a dozen small arrays. Counts are whole numbers and
+# exact below 2**53.
+ROUND, OPENED, SETTLED, LEARNT, VALUE = range(5)
+_COUNTERS = ("round", "opened", "settled", "learnt", "value")
+
+
+class Columns(NamedTuple):
+    """Where the vectors of the books stand; the counters before them are ROUND to VALUE."""
+
+    position: slice  # d, prices in units of value, or log-weights
+    slack: slice  # 1, the log-weight of the entropic dual's slack
+    energy: slice  # d
+    spent: slice  # d
+    held: slice  # d
+    predicted: slice  # d
+    waited: slice  # 1
+
+    @property
+    def width(self) -> int:
+        """How many columns the books have."""
+        return int(self.waited.stop)
 
 
 @lru_cache(maxsize=64)
-def layout(resources: int) -> dict[str, slice]:
-    """Where each part of the books stands.
+def columns(resources: int) -> Columns:
+    """The columns for that many resources.
 
-    >>> layout(2)["spent"], layout(2)["predicted"].stop
-    (slice(10, 12, None), 16)
+    >>> columns(2).spent, columns(2).width
+    (slice(10, 12, None), 17)
     """
-    slices, start = {name: slice(i, i + 1) for i, name in enumerate(COUNTERS)}, len(COUNTERS)
-    for name in VECTORS:
-        stop = start + (1 if name == "slack" else resources)
-        slices[name] = slice(start, stop)
-        start = stop
-    return slices
+    start, slices = len(_COUNTERS), []
+    for name in Columns._fields:
+        size = 1 if name in ("slack", "waited") else resources
+        slices.append(slice(start, start + size))
+        start += size
+    return Columns(*slices)
 
 
-@lru_cache(maxsize=64)
-def columns(resources: int) -> dict[str, slice | int]:
-    """The layout with counters as plain columns, and all of the dual's position in one piece.
+class Stage(NamedTuple):
+    """Where the two stages of Algorithm 2 stand; with one stage Algorithm 1 runs from round 0, nothing is collected."""
 
-    Prices in units of value have no slack: `practical` keeps in its column how long outcomes were waited for.
-    """
-    where = layout(resources)
-    dual = slice(where["position"].start, where["slack"].stop)
-    waited = where["slack"].start
-    return {**where, **{name: i for i, name in enumerate(COUNTERS)}, "dual": dual, "waited": waited}
+    running: Mask  # (lanes,), Algorithm 1 runs with its final radius
+    radius: Array  # (lanes,), Z
+    start: Integers  # (lanes,), the round in which it started to
+    granted: Array  # (lanes, d), what was left then, in max costs
+    issued: Integers  # (lanes,), decisions of stage one for a real arm
+    returned: Integers  # (lanes,), those of them that are settled or cancelled
+    features: Array  # (samples, lanes, dimension), outcomes of stage one in the order they came
+    arms: Integers  # (samples, lanes)
+    targets: Array  # (samples, lanes, 1 + d)
+    weights: Array  # (samples, lanes), 0 where a lane has no outcome
+    contexts: Array  # (T0, lanes, candidates, dimension)
 
 
 class State(NamedTuple):
-    """All that a policy knows; lanes are independent runs side by side, one in ordinary use."""
+    """All that a policy knows.
 
-    books: Array  # (lanes, 6 + 5d), see the properties
+    >>> from cbwk_core import SquareCBwK
+    >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10, budget=5, model="per_arm")
+    >>> state = policy.learn(policy.init(), [[1.0]], [0], rewards=[0.5], costs=[[0.25]])
+    >>> state.round, state.learnt, state.spent
+    (array([1]), array([1]), array([[0.25]]))
+    """
+
+    books: Array  # (lanes, 7 + 5d), see the properties
     oracle: Any  # the oracle's own state
     residuals: Array  # (lanes, 1 + d, 1 + d), Σ of outer products of outcome minus prediction, and a prior
     stage: Stage
+
+    @property
+    def lanes(self) -> int:
+        """How many runs stand side by side."""
+        return len(self.books)
 
     @property
     def resources(self) -> int:
@@ -60,78 +95,132 @@ class State(NamedTuple):
     @property
     def round(self) -> Integers:
         """Rounds committed, (lanes,)."""
-        return self.books[:, 0].astype(np.int64)
+        return self.books[:, ROUND].astype(np.int64)
 
     @property
     def opened(self) -> Integers:
         """Decisions for a real arm that are open, (lanes,)."""
-        return self.books[:, 1].astype(np.int64)
+        return self.books[:, OPENED].astype(np.int64)
 
     @property
     def settled(self) -> Integers:
         """Decisions for a real arm that were settled, (lanes,)."""
-        return self.books[:, 2].astype(np.int64)
+        return self.books[:, SETTLED].astype(np.int64)
 
     @property
     def learnt(self) -> Integers:
         """Outcomes the oracle learnt, (lanes,)."""
-        return self.books[:, 3].astype(np.int64)
+        return self.books[:, LEARNT].astype(np.int64)
 
     @property
     def value(self) -> Array:
         """Σ of the predicted rewards of the decisions, none below 0, (lanes,)."""
-        return self.books[:, 4]
+        return self.books[:, VALUE]
 
     @property
-    def waited(self) -> Array:
-        """`practical`: Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
-        return self.books[:, columns(self.resources)["waited"]]
+    def position(self) -> Array:
+        """Where the prices in units of value stand, (lanes, d)."""
+        return self.books[:, columns(self.resources).position]
 
     @property
-    def dual(self) -> DualState:
-        """Where the prices stand."""
+    def log_weights(self) -> Array:
+        """Where the entropic dual stands, (lanes, d + 1), the slack last."""
         where = columns(self.resources)
-        return DualState(self.books[:, where["dual"]], self.books[:, where["energy"]])
+        return self.books[:, where.position.start : where.slack.stop]
+
+    @property
+    def energy(self) -> Array:
+        """Σ of the squared relative steps of the prices in units of value, (lanes, d)."""
+        return self.books[:, columns(self.resources).energy]
 
     @property
     def spent(self) -> Array:
         """Settled costs in the caller's units, (lanes, d)."""
-        return self.books[:, layout(self.resources)["spent"]]
+        return self.books[:, columns(self.resources).spent]
 
     @property
     def held(self) -> Array:
         """Holds of open decisions in the caller's units, (lanes, d)."""
-        return self.books[:, layout(self.resources)["held"]]
+        return self.books[:, columns(self.resources).held]
 
     @property
     def predicted(self) -> Array:
         """Predicted costs of open decisions in max costs, (lanes, d)."""
-        return self.books[:, layout(self.resources)["predicted"]]
+        return self.books[:, columns(self.resources).predicted]
 
-    def booked(self, dual: DualState | None = None, **added: Any) -> State:
-        """The state with numbers added to parts of its books, and with another dual."""
-        where, books = columns(self.resources), self.books.copy()
-        if dual is not None:
-            books[:, where["dual"]] = dual.position
-            books[:, where["energy"]] = dual.energy
-        for name, amount in added.items():
-            books[:, where[name]] += amount
-        books.setflags(write=False)
-        return State(books, self.oracle, self.residuals, self.stage)
+    @property
+    def waited(self) -> Array:
+        """Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
+        return self.books[:, -1]
+
+    def booked(self, **amounts: Any) -> State:
+        """The state with amounts added to its books, by the names of the properties."""
+        books = self.books.copy()
+        for name, amount in amounts.items():
+            books[:, _place(name, self.resources)] += amount
+        return State(frozen(books), self.oracle, self.residuals, self.stage)
+
+    def replaced(self, **values: Any) -> State:
+        """The state with other values in its books, by the names of the properties."""
+        books = self.books.copy()
+        for name, value in values.items():
+            books[:, _place(name, self.resources)] = value
+        return State(frozen(books), self.oracle, self.residuals, self.stage)
 
 
-def new_books(lanes: int, resources: int, dual: DualState) -> Array:
-    """Empty books at the dual's first position, (lanes, 6 + 5d)."""
-    books = np.zeros((lanes, layout(resources)["predicted"].stop))
-    books[:, columns(resources)["dual"]] = dual.position
+def _place(name: str, resources: int) -> int | slice:
+    """Where a property stands in the books."""
+    if name in _COUNTERS:
+        return _COUNTERS.index(name)
+    where = columns(resources)
+    if name == "waited":
+        return int(where.waited.start)
+    found: slice = getattr(where, "position" if name == "log_weights" else name)
+    return slice(found.start, where.slack.stop) if name == "log_weights" else found
+
+
+def new_books(lanes: int, resources: int, log_weights: Array | None = None) -> Array:
+    """Books before the first round; prices in units of value start at 0, the entropic dual at its log-weights."""
+    where = columns(resources)
+    books = np.zeros((lanes, where.width))
+    if log_weights is not None:
+        books[:, where.position.start : where.slack.stop] = log_weights
     return frozen(books)
 
 
+def read_books(numbers: Array, resources: int, *, value_prices: bool) -> Array:
+    """Books as (lanes, 7 + 5d), from stored ones: those of version 0.1 have a column less.
+
+    They kept `waited` in the column of the slack where prices were in units of value.
+
+    >>> old = np.arange(11.0)  # one resource: counters, position, slack, energy, spent, held, predicted
+    >>> read_books(old, 1, value_prices=True)[0, [6, -1]], read_books(old, 1, value_prices=False)[0, [6, -1]]
+    (array([0., 6.]), array([6., 0.]))
+    """
+    where = columns(resources)
+    books = numbers.reshape(-1, numbers.shape[-1])
+    if books.shape[1] == where.width:
+        return books
+    if books.shape[1] != where.width - 1:
+        raise ValueError(f"books for {resources} resources must have {where.width} columns, got {books.shape[1]}")
+    read = np.zeros((len(books), where.width))
+    read[:, :-1] = books
+    if value_prices:
+        read[:, -1:], read[:, where.slack] = books[:, where.slack], 0.0
+    return frozen(read)
+
+
 class Quote(NamedTuple):
-    """What a state asks: prices, pace and learning rate of its next decision."""
+    """What a state asks of its next decision.
+
+    >>> from cbwk_core import SquareCBwK
+    >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10, budget=5)
+    >>> policy.quote(policy.init()).rho
+    array([[0.5]])
+    """
 
     prices: Array  # (lanes, d), λ per max cost
     rho: Array  # (lanes, d), max costs per round
     gamma: Array  # (lanes, 1)
-    noise: Array  # (lanes,), uᵀΣ̂u: residual variance of an outcome's worth at these prices
+    noise: Array  # (lanes,), uᵀΣ̂u: residual variance of the worth of an outcome at these prices
     blocking: Array | None = None  # (lanes, d), the share of its hold that a decision counts as at least; None for 0

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core.arrays import Array, Integers, frozen
-from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Problem
+from cbwk_core.problem import Problem
+from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY
 
 
 class Account(NamedTuple):

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
+from cbwk_core.ticket import NULL_ARM, Choice, Ticket
 
 State = TypeVar("State")
 

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import finite
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column
-from cbwk_core.problem import Choice
 from cbwk_core.rules.inverse_gap import sample
+from cbwk_core.ticket import Choice
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracles.newton import Newton, NewtonState
-from cbwk_core.problem import NULL_ARM, Problem, Ticket
+from cbwk_core.problem import Problem
+from cbwk_core.ticket import NULL_ARM, Ticket
 
 MODELS = ("shared", "per_arm")
 # Scores this close are ties and go to the lower index: which of two equal sums comes out larger in the last place may

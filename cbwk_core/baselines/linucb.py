@@ -19,7 +19,8 @@ from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, certain
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
+from cbwk_core.ticket import NULL_ARM, Choice, Ticket
 
 
 class LinUCBState(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core.arrays import Array
-from cbwk_core.problem import Choice, Ticket
+from cbwk_core.ticket import Choice, Ticket
 
 State = TypeVar("State")
 Learn = bool | NDArray[np.bool_]

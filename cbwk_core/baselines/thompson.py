@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from cbwk_core.arrays import Array, finite
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, certain
 from cbwk_core.oracles.newton import linear_scores
-from cbwk_core.problem import Choice
+from cbwk_core.ticket import Choice
 
 # Constants of splitmix64 (Steele, Lea & Flood 2014): the golden ratio of 2⁶⁴ and two mixing multipliers.
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -12,7 +12,8 @@ from cbwk_core.arrays import Array
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.policy import Learn, Policy, State
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
+from cbwk_core.ticket import NULL_ARM, Choice, Ticket
 
 
 class ThrottleState(NamedTuple, Generic[State]):
@@ -78,7 +79,7 @@ class Throttle(Generic[State]):
             arm=np.where(ahead, NULL_ARM, choice.arm),
             probability=np.where(ahead, 1.0, choice.probability),
             probabilities=probabilities,
-            kept=Ticket.of(
+            ticket_source=Ticket.of(
                 arm=np.where(ahead, NULL_ARM, ticket.arm),
                 features=ticket.features * rest,
                 reward=ticket.reward * ~ahead,

@@ -16,8 +16,8 @@ from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.outcome_model import is_ridge
 from cbwk_core.oracles.newton import Newton, NewtonState
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM, Ticket
 from cbwk_core.state import State
+from cbwk_core.ticket import NULL_ARM, Ticket
 
 # Below so many rows there is nothing to be gained.
 ROWS_MIN = 16
@@ -44,15 +44,15 @@ def advanced(policy: SquareCBwK, state: State, ticket: Ticket, outcomes: Array) 
     target = outcomes[rows] / np.append(1.0, policy.problem.unit)
     surprise = target - np.column_stack([ticket.reward[rows], ticket.costs[rows]])
     block = ticket.arm[rows] if policy.model == "per_arm" else np.zeros(rows.size, dtype=np.int64)
-    assert isinstance(policy._oracle, Newton), "is_fast says so"
-    oracle = _learnt(policy._oracle, state.oracle, policy.lifted(ticket.features[rows]), target, block)
+    assert isinstance(policy.regressor, Newton), "is_fast says so"
+    oracle = _learnt(policy.regressor, state.oracle, policy.lifted(ticket.features[rows]), target, block)
     residuals = frozen(state.residuals + (surprise.T @ surprise)[None])
     return state.booked(learnt=float(rows.size))._replace(oracle=oracle, residuals=residuals)
 
 
 def is_fast(policy: SquareCBwK) -> bool:
     """Whether its oracle is ridge regression, and nothing is collected for a second stage."""
-    return is_ridge(policy._oracle) and two_stage.mode_of(policy) == "off"
+    return is_ridge(policy.regressor) and two_stage.mode_of(policy) == "off"
 
 
 def _learnt(oracle: Newton, state: NewtonState, x: Array, y: Array, block: Integers) -> NewtonState:

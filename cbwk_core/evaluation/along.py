@@ -36,7 +36,7 @@ def next_batch(policy: SquareCBwK, account: Array, start: int, rounds: int) -> s
     problem = policy.problem
     if start >= rounds or not (account >= problem.hold).all(axis=1).any():
         return None
-    if policy.rules.exits and (account <= problem.unit).any():
+    if policy.variant.exits and (account <= problem.unit).any():
         return None
     size = max(1, isqrt(start) // BATCH_DIVISOR)
     if (account < (size + 1) * problem.unit).any():

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.arrays import Array, Integers, as_array, finite, frozen, numbers
-from cbwk_core.problem import NULL_ARM
+from cbwk_core.ticket import NULL_ARM
 
 Mask = NDArray[np.bool_]
 

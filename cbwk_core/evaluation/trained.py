@@ -12,8 +12,8 @@ from cbwk_core.evaluation.along import check_fit, next_batch
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM, Ticket
 from cbwk_core.state import State
+from cbwk_core.ticket import NULL_ARM, Ticket
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cbwk_core.evaluation.marginal import marginal_values
 from cbwk_core.evaluation.outcome_model import CHUNK_ROWS, Fitted, OutcomeModel, cross_fit, fold_of
 from cbwk_core.evaluation.parallel import Progress, in_parallel
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM
+from cbwk_core.ticket import NULL_ARM
 
 ASSUMPTION = (
     "Requests come as they came, whatever is answered. Where the policy plays the arm that was played, the outcome is "

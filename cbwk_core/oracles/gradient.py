@@ -70,9 +70,9 @@ class Gradient:
 
     def predict(self, state: GradientState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
-        return self.trusting_predict(state, checked_candidates(self, features, state.theta.shape[0]))
+        return self.predict_unchecked(state, checked_candidates(self, features, state.theta.shape[0]))
 
-    def trusting_predict(self, state: GradientState, x: Array) -> Array:
+    def predict_unchecked(self, state: GradientState, x: Array) -> Array:
         """`predict` for features that were checked before."""
         scores = linear_scores(state.theta, x)
         return scores if self.link == "identity" else self.sigma.mean(scores)
@@ -92,9 +92,9 @@ class Gradient:
         """Fold the rows in order; see the module's formula."""
         x, y = checked_rows(self, state.theta.shape[0], features, targets)
         rows = x.shape[0]
-        return self.trusting_update(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
+        return self.update_unchecked(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
 
-    def trusting_update(
+    def update_unchecked(
         self, state: GradientState, x: Array, y: Array, block: Integers | None, weight: Array
     ) -> GradientState:
         """`update` for rows that were checked before."""

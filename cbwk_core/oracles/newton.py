@@ -11,6 +11,7 @@ A⁻¹ follows by Sherman-Morrison and is computed afresh from A after every `RE
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
@@ -29,6 +30,9 @@ from cbwk_core.oracles.watch import LEVEL_MIN, level, watched
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
 REFACTOR_EVERY = 1000
+# Numbers in one product of `predict_with_leverage`. Caches hold a product of 4 MB; one with fewer rows than the minimum
+# reads the model, which every product reads once, too often; and none takes more than 32 MB.
+PRODUCT_CACHED, PRODUCT_ROWS_MIN, PRODUCT_MAX = 524_288, 64, 4_000_000
 # From this dimension on one rank-one update after another is faster than all lanes at once, which needs a temporary.
 LANES_APART_MIN = 16
 # Local curvature below this makes a Newton step longer than the data can justify (a click rate of 0.1 %).
@@ -139,9 +143,9 @@ class Newton:
 
     def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
-        return self.trusting_predict(state, checked_candidates(self, features, state.solution.shape[0]))
+        return self.predict_unchecked(state, checked_candidates(self, features, state.solution.shape[0]))
 
-    def trusting_predict(self, state: NewtonState, x: Array) -> Array:
+    def predict_unchecked(self, state: NewtonState, x: Array) -> Array:
         """`predict` for features that were checked before."""
         scores = linear_scores(state.theta, x)
         return scores if self.link == "identity" else self.sigma.mean(scores)
@@ -152,14 +156,54 @@ class Newton:
         With local curvature A = Σ σ'φφᵀ, so that φᵀA⁻¹φ alone is the variance of φᵀθ and σ'²φᵀA⁻¹φ that of σ(φᵀθ). The
         residual of a click has variance σ', so the leverage that gives σ'²φᵀA⁻¹φ when multiplied by it is σ'φᵀA⁻¹φ.
         """
-        return self.trusting_spread(state, checked_candidates(self, features, state.solution.shape[0]))
+        return self.spread_unchecked(state, checked_candidates(self, features, state.solution.shape[0]))
 
-    def trusting_spread(self, state: NewtonState, x: Array) -> Array:
+    def spread_unchecked(self, state: NewtonState, x: Array) -> Array:
         """`spread` for features that were checked before."""
         leverage = leverages(state.inverse, x)
         if self.link == "logistic" and self.local_curvature:
             leverage = leverage * self.sigma.slope(linear_scores(state.theta, x)[..., 0])
         return leverage
+
+    def predict_with_leverage(self, state: NewtonState, x: Array) -> tuple[Array, Array]:
+        """`predict` and `spread` of features that were checked before, by one product where the state has one lane."""
+        if self.link != "identity" or len(state.solution) > 1:
+            return self.predict_unchecked(state, x), self.spread_unchecked(state, x)
+        (rows, k, m), width = x.shape, self.dimension + self.targets
+        candidates = k * self.blocks
+        solution = state.solution.reshape(-1, m).T
+        predictions, leverage = np.empty((rows, candidates, self.targets)), np.empty((rows, candidates))
+        each = candidates * width
+        step = max(1, min(PRODUCT_MAX // each, max(PRODUCT_CACHED // each, PRODUCT_ROWS_MIN)))
+        for start in range(0, rows, step):
+            part = slice(start, start + step)
+            images = x[part].reshape(-1, m).dot(solution).reshape(-1, candidates, width)
+            np.vecdot(images[..., :m], x[part], out=leverage[part])
+            predictions[part] = images[..., m:]
+        return predictions, leverage
+
+    def predict_row(self, state: NewtonState, x: Array) -> tuple[Array, list[float]]:
+        """`predict_with_leverage` of one request of one lane with the identity link.
+
+        x: (k, m) for one block, or (m,) for every block. Predictions are (candidates, targets).
+        """
+        m = self.dimension
+        if x.ndim == 2:
+            images = x.dot(state.solution[0, 0].T)
+            leverage = np.vecdot(images[:, :m], x)
+        else:
+            images = state.solution.reshape(-1, m).dot(x).reshape(self.blocks, -1)
+            leverage = images[:, :m].dot(x)
+        return images[:, m:], leverage.tolist()
+
+    def predict_each(self, states: Sequence[NewtonState], x: Array) -> tuple[Array, Array]:
+        """`predict_with_leverage` of row i by the only lane of state i, for the identity link: x (n, m)."""
+        m, width = self.dimension, self.blocks * (self.dimension + self.targets)
+        images = np.empty((len(x), width))
+        for state, row, image in zip(states, x, images, strict=True):
+            np.dot(state.solution.reshape(width, m), row, out=image)
+        by_block = images.reshape(len(x), self.blocks, -1)
+        return by_block[..., m:].copy(), np.vecdot(by_block[..., :m], x[:, None])
 
     def update(
         self,
@@ -172,9 +216,9 @@ class Newton:
         """Fold the rows in order; see the module's formula."""
         x, y = checked_rows(self, state.solution.shape[0], features, targets)
         rows = x.shape[0]
-        return self.trusting_update(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
+        return self.update_unchecked(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
 
-    def trusting_update(
+    def update_unchecked(
         self, state: NewtonState, x: Array, y: Array, block: Integers | None, weight: Array
     ) -> NewtonState:
         """`update` for rows that were checked before."""
@@ -207,7 +251,7 @@ class Newton:
             if count % self._period == 0:
                 self._refactor(new, lane, 0)
             if self.watch and self._has_changed(new, lane, 0, errors[lane].tolist(), leverage[lane].item()):
-                new = self._begun_anew(new, lane)
+                new = self._restarted(new, lane)
         return new
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
@@ -217,7 +261,7 @@ class Newton:
         if new.updates[lane, block] % self._period == 0:
             self._refactor(new, lane, block)
         if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage.item()):
-            return self._begun_anew(new, lane)
+            return self._restarted(new, lane)
         return new
 
     def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
@@ -234,16 +278,16 @@ class Newton:
         # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
         return wealth > level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
 
-    def begin_anew(self, state: NewtonState, lane: int) -> NewtonState:
+    def restart(self, state: NewtonState, lane: int) -> NewtonState:
         """The state after somebody else has noticed that the world has changed."""
         copied = (part.copy() for part in (state.solution, state.watch, state.noticed))
         solution, watch, noticed = copied
-        new = self._begun_anew(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
+        new = self._restarted(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
         for part in (solution, watch, noticed, *new.gram):
             frozen(part)
         return new
 
-    def _begun_anew(self, new: NewtonState, lane: int) -> NewtonState:
+    def _restarted(self, new: NewtonState, lane: int) -> NewtonState:
         """What was learnt in the lane is now no more than where its prior stands."""
         prior = np.eye(self.dimension)
         gram = tuple(part.copy() for part in new.gram)
@@ -255,14 +299,14 @@ class Newton:
         new.noticed[lane, 1] = new.noticed[lane, 2]
         return new._replace(gram=gram)
 
-    def learnt_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
+    def update_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
         """`update` by one row of the only lane, for the identity link: `_step` without its options.
 
         images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,); errors: the same once more, as plain floats.
         """
         if self.forgetting is not None or self.radius is not None:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
-            return self.trusting_update(state, x[None], y[None], np.array([block]), np.ones(1))
+            return self.update_unchecked(state, x[None], y[None], np.array([block]), np.ones(1))
         direction = images[: self.dimension]
         leverage: float = ddot(direction, x)
         scale = -1.0 / (1.0 + leverage)
@@ -288,7 +332,7 @@ class Newton:
             self._refactor(new, 0, block)
         for part in (solution, gram, updates, watch):
             freeze(part)
-        return self.begin_anew(new, 0) if is_over else new
+        return self.restart(new, 0) if is_over else new
 
     def _step(
         self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None

@@ -131,8 +131,8 @@ class Product:
         most = np.ravel(changes(state))[lane]
         return ProductState(
             tuple(
-                part.begin_anew(known, lane)
-                if hasattr(part, "begin_anew") and np.ravel(changes(known))[lane] < most
+                part.restart(known, lane)
+                if hasattr(part, "restart") and np.ravel(changes(known))[lane] < most
                 else known
                 for part, known in self._pairs(state)
             )

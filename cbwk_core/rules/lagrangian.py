@@ -1,4 +1,8 @@
-"""The predicted Lagrangian of Algorithm 1: ℓ̂_a = r̂_a + λᵀ(ρ - ĉ_a)."""
+"""The predicted Lagrangian of Algorithm 1, ℓ̂_a = r̂_a + λᵀ(ρ - ĉ_a).
+
+λᵀρ is the same for every arm and only differences of scores matter, so `scores` leaves it out: the null arm, which
+earns and costs nothing, has score 0.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,49 @@ import numpy as np
 from cbwk_core.arrays import Array
 
 
-def scores(predictions: Array, prices: Array, rho: Array) -> Array:
-    """ℓ̂ for every candidate and the null arm, which earns and costs nothing: (n, candidates + 1), null last.
+def direction(prices: Array) -> Array:
+    """u = (1, -λ), so that uᵀ(reward, costs) is the worth of an outcome at the prices: (lanes, 1 + d).
 
-    predictions (n, candidates, 1 + d): the reward, then the costs in max costs. prices and rho: (1, d) or (n, d).
-
-    >>> scores(np.array([[[0.9, 0.5], [0.4, 0.1]]]), prices=np.array([[1.0]]), rho=np.array([[0.25]]))
-    array([[0.65, 0.55, 0.25]])
+    >>> direction(np.array([[0.5, 2.0]]))
+    array([[ 1. , -0.5, -2. ]])
     """
-    rows, candidates, _ = predictions.shape
-    direction = lagrangian_direction(prices)
-    slack = np.vecdot(prices, rho)[:, None]
-    result = np.empty((rows, candidates + 1))
-    if prices.shape[0] == 1:
-        np.matmul(predictions, direction[0], out=result[:, :-1])
+    u = np.empty((prices.shape[0], prices.shape[1] + 1))
+    u[:, 0] = 1.0
+    np.negative(prices, out=u[:, 1:])
+    return u
+
+
+def direction_of_one(prices: list[float]) -> Array:
+    """`direction` of one lane: (1 + d,).
+
+    >>> direction_of_one([0.5, 2.0])
+    array([ 1. , -0.5, -2. ])
+    """
+    return np.array([1.0, *[-price for price in prices]])
+
+
+def scores(predictions: Array, u: Array) -> Array:
+    """uᵀ(r̂, ĉ) of every candidate, and 0 for the null arm: (n, candidates + 1), null last.
+
+    predictions (n, candidates, 1 + d): the reward, then the costs. u (1, 1 + d) or (n, 1 + d): see `direction`.
+
+    >>> scores(np.array([[[0.9, 0.5], [0.4, 0.1]]]), direction(np.array([[1.0]])))
+    array([[0.4, 0.3, 0. ]])
+    """
+    rows, candidates, targets = predictions.shape
+    result = np.zeros((rows, candidates + 1))
+    if len(u) == 1:
+        result[:, :-1] = predictions.reshape(-1, targets).dot(u[0]).reshape(rows, candidates)
     else:
-        result[:, :-1] = np.matmul(predictions, direction[..., None])[..., 0]
-    result[:, -1] = 0.0
-    result += slack
+        np.matmul(predictions, u[..., None], out=result[:, :-1, None])
     return result
 
 
-def lagrangian_direction(prices: Array) -> Array:
-    """u = (1, -λ), so that uᵀ(reward, costs) is what an outcome is worth at the prices: (lanes, 1 + d)."""
-    direction = np.empty((prices.shape[0], prices.shape[1] + 1))
-    direction[:, 0] = 1.0
-    np.negative(prices, out=direction[:, 1:])
-    return direction
+def scores_of_one(predictions: Array, u: Array) -> list[float]:
+    """uᵀ(r̂, ĉ) of every candidate of one request, without the null arm: predictions (candidates, 1 + d).
+
+    >>> scores_of_one(np.array([[0.9, 0.5], [0.4, 0.1]]), direction_of_one([1.0]))
+    [0.4, 0.30000000000000004]
+    """
+    worth: list[float] = predictions.dot(u).tolist()
+    return worth

@@ -1,52 +1,56 @@
-"""How fast to spend, and what a decision costs at least while its outcome is awaited (`practical`).
+"""How fast to spend, and the least that a decision counts as while its outcome is open (`practical`).
 
-Without delay a round may spend what is left over the rounds left. With a delay of D rounds every open decision holds h
-of which h - c comes back, so no more than what is left over h can be open at a time, whatever it will cost: a decision
-blocks D rounds' worth of holds. With n decisions a round that is n·h·D <= left, beside n·c·R <= left for R rounds left.
-The two are one rule if a decision counts as max(c, h·D/R) against the pace left / R: as long as D·h/c, the rounds in
-which holds turn over, is less than R money is short, and later holds are. Three things are finer than that:
+Without delay a round may spend ρ_t, what is left over the rounds left. With a delay of D rounds every open decision
+holds h, of which h - c comes back. So no more than what is left over h can be open at a time, whatever it will cost: a
+decision blocks D rounds' worth of holds. With n decisions a round that is n·h·D <= left, beside n·c·R <= left for R
+rounds left. The two are one rule if a decision counts as max(c, h·D/R) against the pace left / R: while D·h/c, the
+rounds in which holds turn over, is less than R, money is short; later, holds are short. Three details refine the rule:
 
-- `left` over a delay is what comes back, held less predicted, and what is free. Free money need not wait so long:
-  FREE_PER_DELAY times as fast leaves little of it, and the price still chooses who gets it.
+- Over one delay, what is left is what comes back (held minus predicted) and what is free. Free money need not wait
+  that long: at FREE_PER_DELAY times the speed little of it stays unused, and the price still chooses who gets it.
 - In the last D rounds nothing comes back in time: a decision counts as its hold, whatever it costs.
-- Play that is short of holds falls off by c/h a delay, and something is never spent. Spending earlier leaves less: for
+- Play that is short of holds decays by c/h per delay, and some money is never spent. Spending earlier leaves less: for
   a value of s^α a round the best is R - τ·(ln(1/(1 - α))/α - 1) in place of R, τ = D·h/c. That is R - 0.19·τ for
-  α = 0.3 and R - 0.39·τ for α = 0.5; where little more is worth playing for (α near 0) all haste is waste.
+  α = 0.3 and R - 0.39·τ for α = 0.5; where little more is worth playing for (α near 0) there is no reason to hurry.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from cbwk_core.arrays import Array
-
-if TYPE_CHECKING:
-    from cbwk_core.problem import Problem
-    from cbwk_core.state import State
+from cbwk_core.arrays import Array, Mask
+from cbwk_core.presets import BLIND_COUNT, UNPACED_BUDGET_MAX
 
 FREE_PER_DELAY = 4.0
 TURNOVERS_AHEAD = 0.25
-# A delay of less than this share of the rounds left is none: one comparison, and everything is as without delay.
+# A delay below this share of the rounds left counts as none: one comparison, and the pace is the one without delay.
 DELAY_SHARE_MIN = 0.001
-# In max costs: less is what rounding left of holds that are gone.
+# In max costs: a smaller amount is what rounding left of holds that are gone.
 OPEN_MIN = 1e-9
 
 
-def paces_of(problem: Problem, state: State) -> tuple[Array, Array | None]:
-    """`paces` of a state's own account."""
-    unspent, held = problem.budgets - state.spent / problem.unit, state.held / problem.unit
-    left, free = np.maximum(unspent - state.predicted, 0.0), np.maximum(unspent - held, 0.0)
-    delay = state.waited / np.maximum(state.books[:, 2], 1.0)
-    rest = np.maximum(problem.horizon - state.books[:, 0], 1.0)
-    return paces(left, free, held, state.predicted, delay[:, None], rest[:, None])
+def is_late(delay: Array, rest: Array) -> Mask:
+    """Whether outcomes come so late, after `delay` of the `rest` rounds left, that holds may run short before money.
+
+    >>> is_late(np.array([0.0, 5.0]), rest=np.array([1000.0, 1000.0]))
+    array([False,  True])
+    """
+    return np.asarray(delay > DELAY_SHARE_MIN * rest)
+
+
+def is_late_for_one(delay: float, rest: float) -> bool:
+    """`is_late` of one lane.
+
+    >>> is_late_for_one(0.0, rest=1000.0), is_late_for_one(5.0, rest=1000.0)
+    (False, True)
+    """
+    return delay > DELAY_SHARE_MIN * rest
 
 
 def paces(
     left: Array, free: Array, held: Array, predicted: Array, delay: Array, rest: Array
 ) -> tuple[Array, Array | None]:
-    """ρ_t, and the share of its hold that a decision counts as at least, None for nothing: (lanes, d) each.
+    """ρ_t, and the share of its hold that a decision counts as at least, None for 0: (lanes, d) each.
 
     left, free, held and predicted (lanes, d) in max costs, none below 0; delay and rest, the rounds left, (lanes, 1).
 
@@ -54,7 +58,7 @@ def paces(
     >>> paces(money, money, 0 * money, 0 * money, delay=np.zeros((1, 1)), rest=np.full((1, 1), 40.0))
     (array([[0.25]]), None)
     """
-    even, late = left / rest, delay > DELAY_SHARE_MIN * rest
+    even, late = left / rest, is_late(delay, rest)
     if not late.any():
         return even, None
     last, waited = rest <= delay, np.maximum(delay, DELAY_SHARE_MIN)
@@ -63,26 +67,87 @@ def paces(
     is_open = (held > OPEN_MIN) & (predicted > OPEN_MIN)
     turnover = np.where(is_open, delay * held / np.where(is_open, predicted, 1.0), 0.0)
     until = np.maximum(rest - TURNOVERS_AHEAD * turnover, np.minimum(rest, turnover))
-    ample = room > left + OPEN_MIN  # by more than rounding: of nothing left, nothing is no more
+    ample = room > left + OPEN_MIN  # by more than rounding, which matters where nothing is left
     spare = np.where(ample, left / np.where(ample, room, 1.0), 1.0)
     rho, blocking = np.where(last, room / rest, left / until), np.where(last, 1.0, delay / until * spare)
     return np.where(late, rho, even), np.where(late, blocking, 0.0)
 
 
-def late_pace(
+def pace_of_one(
     left: float, free: float, held: float, predicted: float, delay: float, rest: float
 ) -> tuple[float, float]:
-    """`paces` of one resource in plain floats, for a delay that counts (delay > DELAY_SHARE_MIN·rest).
+    """`paces` of one lane and one resource.
 
-    >>> late_pace(left=10.0, free=8.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
+    >>> pace_of_one(left=10.0, free=10.0, held=0.0, predicted=0.0, delay=0.0, rest=40.0)
+    (0.25, 0.0)
+    >>> pace_of_one(left=10.0, free=8.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
     (2.1, 1.0)
     """
-    back = held - predicted if held > predicted else 0.0
+    if delay <= DELAY_SHARE_MIN * rest:
+        return left / rest, 0.0
+    returning = held - predicted if held > predicted else 0.0
     if rest <= delay:
-        return (FREE_PER_DELAY * free + back * (rest / delay)) / rest, 1.0
-    room = FREE_PER_DELAY * free + back
+        return (FREE_PER_DELAY * free + returning * (rest / delay)) / rest, 1.0
+    room = FREE_PER_DELAY * free + returning
     until = rest
     if held > OPEN_MIN and predicted > OPEN_MIN:
         turnover = delay * held / predicted
         until = max(rest - TURNOVERS_AHEAD * turnover, min(rest, turnover))
     return left / until, delay / until * (left / room if room > left + OPEN_MIN else 1.0)
+
+
+def even_pace_of_one(left: float, rest: float) -> float:
+    """`paces` of one lane and one resource without delay, for any sign of what is left.
+
+    >>> even_pace_of_one(10.0, rest=40.0), even_pace_of_one(-1.0, rest=40.0)
+    (0.25, 0.0)
+    """
+    return left / rest if left > 0.0 else 0.0
+
+
+def blocked(costs: Array, holds: Array, blocking: Array) -> Array:
+    """The costs that decisions count as: at least the blocking share of their holds, all in max costs.
+
+    >>> blocked(np.array([[0.1, 0.6]]), holds=np.ones((1, 2)), blocking=np.array([[0.5, 0.5]]))
+    array([[0.5, 0.6]])
+    """
+    return np.maximum(costs, holds * blocking)
+
+
+def blocked_of_one(cost: float, hold: float, blocking: float) -> float:
+    """`blocked` of one decision and one resource.
+
+    >>> blocked_of_one(0.1, hold=1.0, blocking=0.5)
+    0.5
+    """
+    return max(cost, hold * blocking)
+
+
+def is_blind(opened: Array, settled: Array, budgets: Array) -> Mask:
+    """Whether BLIND_COUNT decisions are open and fewer are settled, (lanes,): nothing is known of the costs yet.
+
+    Never where a budget, (lanes, d) in max costs, is at most UNPACED_BUDGET_MAX.
+
+    >>> is_blind(np.array([30.0]), settled=np.array([29.0]), budgets=np.array([[500.0, 200.0]]))
+    array([ True])
+    """
+    paced = budgets.min(axis=1) > UNPACED_BUDGET_MAX
+    return np.asarray((opened >= BLIND_COUNT) & (settled < BLIND_COUNT) & paced)
+
+
+def is_blind_for_one(opened: float, settled: float, budgets: list[float]) -> bool:
+    """`is_blind` of one lane.
+
+    >>> is_blind_for_one(30.0, settled=29.0, budgets=[500.0, 200.0])
+    True
+    """
+    return opened >= BLIND_COUNT and settled < BLIND_COUNT and min(budgets) > UNPACED_BUDGET_MAX
+
+
+def blind_share(rho: Array) -> Array:
+    """The probability of playing while blind, (lanes,): at most the even pace ρ (lanes, d) of every resource is held.
+
+    >>> blind_share(np.array([[0.2, 3.0]]))
+    array([0.2])
+    """
+    return np.asarray(np.minimum(1.0, rho.min(axis=1)))

@@ -12,7 +12,7 @@ from cbwk_core import state as states
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import Choice, Ticket
+from cbwk_core.ticket import Choice, Ticket
 
 # As the service does it: the first guess, a renewal with every hundredth of the flight or when nearly all is used up.
 HORIZON_UNKNOWN = 1_000

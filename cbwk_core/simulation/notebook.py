@@ -31,10 +31,12 @@ from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracles.ellipsoid import project_onto_ball
-from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
+from cbwk_core.rules import dual
 from cbwk_core.rules import gamma as schedules
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
-from cbwk_core.rules.lagrangian import scores
+from cbwk_core.rules.lagrangian import direction, scores
+from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Choice, Ticket
 
 ORACLES = ("newton", "gradient")
 # A resource with less than this left ends the notebook's run; the paper's ends with 1 left, one max cost.
@@ -142,7 +144,7 @@ class Notebook(Baseline):
     @cached_property
     def _dual_rate(self) -> float:
         d, horizon = self.resources, self.problem.horizon
-        return float(np.sqrt(np.log(d) / horizon)) if self.departures.dual_rate else schedules.entropic_step(d, horizon)
+        return float(np.sqrt(np.log(d) / horizon)) if self.departures.dual_rate else dual.entropic_rate(d, horizon)
 
     def init(self, lanes: int = 1) -> NotebookState:
         """The state before any round."""
@@ -165,7 +167,7 @@ class Notebook(Baseline):
         u = finite("uniforms", uniforms, (lanes,))
         predictions = np.matmul(x, state.theta)
         prices = self._radius * softmax(state.log_weights, axis=1)[:, :-1]
-        scored = scores(predictions, prices, np.broadcast_to(self.problem.rho, prices.shape))
+        scored = scores(predictions, direction(prices))
         columns = self.arms if self.departures.no_null else self.arms + 1
         weights = np.zeros_like(scored)
         weights[:, :columns], best = inverse_gap_weights(scored[:, :columns], np.full((lanes, 1), self.gamma))

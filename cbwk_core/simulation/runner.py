@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.arrays import Array, Integers, finite
 from cbwk_core.baselines.policy import Learn, Policy, State
-from cbwk_core.problem import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environment import Environment
+from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 
 # Rounds drawn at once. Fifty arms in fifty dimensions make 1.3 MB a lane.
 CHUNK_ROUNDS = 64

@@ -23,14 +23,16 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cbwk_core import two_stage
+from cbwk_core import stage_estimate, two_stage
 from cbwk_core.arrays import Array
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM, Problem
+from cbwk_core.problem import Problem
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.simulation.environments import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.measurement import use_one_blas_thread
 from cbwk_core.simulation.runner import run
+from cbwk_core.state import Stage
+from cbwk_core.ticket import NULL_ARM
 
 ENVIRONMENTS: dict[str, Environment] = {
     "paper": PaperEnvironment(m=10, arms=3, resources=4),
@@ -159,7 +161,7 @@ def smallest_informative_horizon(*, arms: int, dimension: int, resources: int) -
         return _least(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T)) >= t0)
 
     shortest = two_stage.theory_length(problem(HORIZON_OF_LARGEST_MARGIN)) + 1
-    return first_with(_least(shortest, lambda t0: two_stage.paper_margin(problem(first_with(t0))) < 1.0))
+    return first_with(_least(shortest, lambda t0: stage_estimate.paper_margin(problem(first_with(t0))) < 1.0))
 
 
 def _least(start: int, holds: Callable[[int], bool]) -> int:
@@ -176,7 +178,7 @@ def _least(start: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> two_stage.Stage:
+def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> Stage:
     """What the policy has collected when stage one is over, one lane per seed."""
     rngs = [np.random.default_rng(seed) for seed in seeds]
     rounds = (policy.arms + 1) * two_stage.length(policy)
@@ -199,7 +201,7 @@ def radius_row(setting: Setting, runs: int) -> Radius:
     """Z of many runs of stage one in Algorithm 2's order of arms, by both margins from the same outcomes."""
     policy = setting.policy("paper", "measured")
     stage = first_stage(policy, setting.environment, range(runs))
-    paper, measured = (two_stage.estimate(policy, stage, mode) for mode in ("paper", "measured"))
+    paper, measured = (stage_estimate.estimate(policy, stage, mode) for mode in ("paper", "measured"))
     widest = setting.horizon / setting.budget
     wanted, z = widest * setting.optimum, measured.radius
     return Radius(
@@ -209,7 +211,7 @@ def radius_row(setting: Setting, runs: int) -> Radius:
         T0=two_stage.length(policy),
         widest=widest,
         wanted=wanted,
-        paper_margin=two_stage.paper_margin(policy.problem),
+        paper_margin=stage_estimate.paper_margin(policy.problem),
         paper_mean=float(paper.radius.mean()),
         measured_margin=float(measured.margin.mean()),
         measured_mean=float(z.mean()),

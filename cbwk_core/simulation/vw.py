@@ -20,8 +20,9 @@ from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.problem import NULL_ARM, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
 from cbwk_core.rules.inverse_gap import sample
+from cbwk_core.ticket import NULL_ARM, Choice, Ticket
 
 IS_INSTALLED = find_spec("vowpalwabbit") is not None
 # One context for all arms needs the products of context and arm to tell the arms apart.

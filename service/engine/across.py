@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice
-from cbwk_core.across import Across, Shape, shape_of
+from cbwk_core.group import Group, Shape, shape_of
 from service.engine.campaign import Campaign, uniform_of
 from service.engine.commands import Answer, Decide
 from service.engine.flight import is_over
@@ -48,22 +48,23 @@ def decide_across(asked: Sequence[One]) -> tuple[dict[int, Answer], list[Kept]]:
     """Answers to those that can be decided together, by the number of their campaign, and what is to be written."""
     groups: dict[Shape, list[One]] = {}
     for one in asked:
-        shape = shape_of(one.work.campaign.policy)
-        if shape is not None:
+        policy = one.work.campaign.policy
+        shape = shape_of(policy)
+        if shape is not None and one.work.state.round.item() < policy.horizon:
             groups.setdefault(shape, []).append(one)
     answers: dict[int, Answer] = {}
     written = []
-    for group in groups.values():
-        across, fit = _fit(group)
-        if across is None:
+    for members in groups.values():
+        if len(members) < CAMPAIGNS_MIN:
             continue
-        campaigns = [one.work.campaign for one in fit]
-        drawn = [uniform_of(one.config["seed"], number) for one, number in zip(campaigns, across.rounds, strict=True)]
-        choice = across.decide(np.stack([one.vector for one in fit]), np.array(drawn))
-        if choice is None:
-            continue
-        columns = _columns(fit, choice, across.learnt)
-        for one, state, arm in zip(fit, across.commit(choice.ticket), columns["arm"], strict=True):
+        campaigns = [one.work.campaign for one in members]
+        group = Group([campaign.policy for campaign in campaigns], [one.work.state for one in members])
+        rounds = zip(campaigns, group.round.tolist(), strict=True)
+        drawn = [uniform_of(campaign.config["seed"], number) for campaign, number in rounds]
+        free = np.array([one.work.ledger.free() for one in members], dtype=np.int64)
+        choice = group.decide(np.stack([one.vector for one in members]), np.array(drawn), free)
+        columns = _columns(members, choice, group.learnt.tolist())
+        for one, state, arm in zip(members, group.commit(choice.ticket), columns["arm"], strict=True):
             one.work.state = state
             one.work.sequence += 1
             if arm != NULL_ARM:
@@ -73,17 +74,6 @@ def decide_across(asked: Sequence[One]) -> tuple[dict[int, Answer], list[Kept]]:
         bodies = bodies_of([one.id for one in campaigns], [one.resources for one in campaigns], columns)
         answers |= {one.number: Answer(body) for one, body in zip(campaigns, bodies, strict=True)}
     return answers, written
-
-
-def _fit(group: Sequence[One]) -> tuple[Across | None, Sequence[One]]:
-    """Those of a shape that need nothing but the ordinary."""
-    while len(group) >= CAMPAIGNS_MIN:
-        across = Across([one.work.campaign.policy for one in group], [one.work.state for one in group])
-        fit = across.fit(np.array([one.work.ledger.free() for one in group], dtype=np.int64))
-        if fit.all():
-            return across, group
-        group = [one for one, is_fit in zip(group, fit.tolist(), strict=True) if is_fit]
-    return None, ()
 
 
 def _columns(asked: Sequence[One], choice: Choice, learnt: Sequence[int]) -> Columns:

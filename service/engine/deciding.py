@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import Choice
-from cbwk_core.problem import ENDED
+from cbwk_core.ticket import ENDED
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, Decide, answers_with
 from service.engine.diverting import Options, diverted, unfit

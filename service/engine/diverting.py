@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.arrays import frozen
-from cbwk_core.problem import BUDGET_EXHAUSTED, POLICY
+from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
 from service.engine.campaign import Campaign
 from service.engine.commands import Decide
 from service.engine.stages import is_under_way
@@ -152,7 +152,7 @@ def _played(campaign: Campaign, choice: Choice, options: Options, arm: int, reas
         arm=frozen(np.array([arm])),
         features=frozen(features * float(real)),
         reward=predicted[:, 0],
-        costs=np.maximum(costs, 0.0) if campaign.policy.rules.value_prices else costs,
+        costs=np.maximum(costs, 0.0) if campaign.policy.variant.value_prices else costs,
         rho=old.rho,
         value=old.value,
         round=old.round,
@@ -160,5 +160,5 @@ def _played(campaign: Campaign, choice: Choice, options: Options, arm: int, reas
         context=old.context,
     )
     return choice._replace(
-        arm=frozen(np.array([arm])), probability=frozen(np.array([probability])), reason=(reason,), kept=ticket
+        arm=frozen(np.array([arm])), probability=frozen(np.array([probability])), reason=(reason,), ticket_source=ticket
     )

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from cbwk_core.problem import POLICY, Thought
+from cbwk_core.ticket import POLICY, Thought
 from service.engine.campaign import Campaign
 from service.engine.tickets import pace
 
@@ -94,7 +94,7 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     prices = np.frombuffer(row["prices"], dtype="<f8")
     d = len(campaign.resources)
     table = unpacked(row["explanation"], d)
-    rho = pace(row["numbers"], d)
+    rho = pace(row["numbers"])
     excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
     units = np.array(campaign.units) / 1e6
     # Something could be played and nothing would be: only where stage one does no more than look.

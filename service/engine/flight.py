@@ -43,7 +43,7 @@ def renew(connection: Connection, work: Work) -> None:
     campaign, ends = work.campaign, work.campaign.ends_at
     if ends is None or campaign.config["horizon"] is not None or is_over(work):
         return
-    rounds = int(work.state.books[0, 0])
+    rounds = work.state.round.item()
     estimate = campaign.config.get("estimate") or {"horizon": HORIZON_UNKNOWN, "at": work.created_at, "rounds": 0}
     aged = work.now - estimate["at"] >= (ends - work.created_at) / RENEWALS and rounds >= ROUNDS_MIN
     # Of what was to come, not of all: near the end nearly all is made at any time.

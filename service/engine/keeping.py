@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from cbwk_core import NULL_ARM, Choice, Ticket
-from cbwk_core.problem import ENDED, taken
+from cbwk_core.ticket import ENDED
 from service.engine.campaign import Campaign
 from service.engine.commands import Decide
 from service.engine.diverting import would_have
@@ -58,7 +58,7 @@ def kept(
     if played:
         work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
         work.held.append(holds_of(columns))
-    work.state = campaign.policy.commit(work.state, taken(ticket, slice(0, made)))
+    work.state = campaign.policy.commit(work.state, ticket.rows(slice(0, made)))
     if shadow is not None or any(request.explain for request in requests):
         return [
             answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)

@@ -142,7 +142,7 @@ def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> R
         campaign = newer
     if known.sequence < row["sequence"]:
         state = _folded(connection, campaign, state, known.sequence, row["sequence"])
-    books = np.frombuffer(row["books"], dtype="<f8").reshape(1, -1)
+    books = campaign.policy.read_books(np.frombuffer(row["books"], dtype="<f8"))
     now = state._replace(books=books)
     unsaved = int(now.learnt[0] - known.state.learnt[0]) if cold else 0
     return Remembered(campaign, now, row["sequence"], row["model_version"], known.bytes, unsaved)

@@ -13,12 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import structlog
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
-from cbwk_core.presets import RESIDUAL_PRIOR_COUNT
 from service.engine import administration, deciding, flight, models, rows, settling, stages
 from service.engine.across import Kept, One, decide_across, is_simple
 from service.engine.commands import (
@@ -281,7 +279,6 @@ class Processor:
             if len(done.works) == 1 and done.epoch is not None:
                 following = _work_on(known, left, work.created_at)
                 yield
-                yield from following.look_ahead()
                 self._ready = known, following
             else:
                 self._ready = None
@@ -460,9 +457,9 @@ class Processor:
             if count:
                 counter.labels(name).inc(count)
         if work.learnt:
-            errors = np.diagonal(work.state.residuals[0]) / (float(work.state.learnt[0]) + RESIDUAL_PRIOR_COUNT)
+            errors = work.campaign.policy.mean_squared_errors(work.state)[0].tolist()
             for target, loss in zip(("reward", *work.campaign.resources), errors, strict=True):
-                metrics.oracle_loss.labels(name, target).set(float(loss))
+                metrics.oracle_loss.labels(name, target).set(loss)
             noticed = int(work.campaign.policy.changes(work.state)[0])
             metrics.changes_noticed.labels(name).set(noticed)
             version, before = self._noticed.get(work.campaign.number, (work.model_version, noticed))

@@ -145,7 +145,7 @@ def _end(work: Work, row: Any) -> Difference | None:
     """What a whole log leads to is what the campaign goes on from."""
     if work.sequence != row["sequence"]:
         return Difference(work.sequence + 1, None, "a row of the log", None, "there is one")
-    logged, derived = _floats(row["books"]), work.state.books[0]
+    logged, derived = work.campaign.policy.read_books(_floats(row["books"]))[0], work.state.books[0]
     if _near(logged, derived):
         return None
     return Difference(work.sequence, None, "books", logged.tolist(), derived.tolist())

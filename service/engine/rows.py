@@ -175,7 +175,7 @@ def move(connection: Connection, works: Collection[Work]) -> None:
             work.campaign.version,
             work.model_version,
             work.sequence,
-            int(work.state.books[0, 0]),
+            work.state.round.item(),
             work.state.books.astype("<f8", copy=False).tobytes(),
             work.now,
             work.campaign.number,

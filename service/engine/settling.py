@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, State, Ticket
 from service.engine.commands import Answer, Feedback
@@ -270,10 +269,10 @@ def tell(work: Work) -> None:
     policy, state = work.campaign.policy, work.state
     booked = np.flatnonzero([lesson.booked for lesson in work.lessons])
     if booked.size:
-        state = policy.settle(state, _some(tickets, booked), rewards[booked], costs[booked], learn=False)
+        state = policy.settle(state, tickets.rows(booked), rewards[booked], costs[booked], learn=False)
     learn = np.flatnonzero([lesson.learn for lesson in work.lessons])
     if learn.size:
-        learnt = _some(tickets, learn)
+        learnt = tickets.rows(learn)
         state = policy.teach(state, learnt, rewards[learn], costs[learn])
         if not _is_sound(work, state, learnt):
             raise Unsound
@@ -281,12 +280,6 @@ def tell(work: Work) -> None:
     work.learnt += learn.size
     work.lessons.clear()
     work.to_learn = 0
-
-
-def _some(tickets: Ticket, rows: NDArray[np.int64]) -> Ticket:
-    if rows.size == tickets.arm.size:
-        return tickets
-    return Ticket(tickets.arm[rows], tickets.features[rows], tickets.numbers[rows])
 
 
 def _is_sound(work: Work, state: State, tickets: Ticket) -> bool:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, exists, select
 
-from cbwk_core import NULL_ARM, two_stage
+from cbwk_core import NULL_ARM, stage_estimate, two_stage
+from cbwk_core.state import Stage
 from service.engine.campaign import Campaign
 from service.engine.commands import Answer, EndStage
 from service.engine.memory import load_campaign
@@ -63,7 +64,7 @@ def conclusion(database: Database, number: int) -> EndStage | None:
     if read is None:
         return None
     campaign, stage = read
-    found = two_stage.estimate(campaign.policy, stage, two_stage.mode_of(campaign.policy))
+    found = stage_estimate.estimate(campaign.policy, stage, two_stage.mode_of(campaign.policy))
     optimum, margin, radius = (float(part[0]) for part in found)
     return EndStage(campaign.id, campaign.version, radius, optimum, margin)
 
@@ -78,7 +79,7 @@ def unended(connection: Connection, row: Mapping[Any, Any]) -> Campaign | None:
     return campaign
 
 
-def _read(connection: Connection, number: int) -> tuple[Campaign, two_stage.Stage] | None:
+def _read(connection: Connection, number: int) -> tuple[Campaign, Stage] | None:
     state, decision, hold = tables.campaign_state, tables.decision, tables.hold
     row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
     campaign = unended(connection, row)
@@ -103,7 +104,7 @@ def _read(connection: Connection, number: int) -> tuple[Campaign, two_stage.Stag
     return campaign, _sample(connection, campaign, drawn)
 
 
-def _sample(connection: Connection, campaign: Campaign, drawn: int) -> two_stage.Stage:
+def _sample(connection: Connection, campaign: Campaign, drawn: int) -> Stage:
     """Outcomes in the order of the log, and the contexts of the rounds behind the first `drawn`."""
     decision, policy = tables.decision, campaign.policy
     rows = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,7 +33,6 @@ class Lesson(NamedTuple):
 class Work:
     """A locked campaign. Its state and ledger move here; where a transaction fails nothing of it is remembered."""
 
-    drawn: tuple[Campaign, int, NDArray[np.float64]] | None = None  # a round of the campaign, and its uniform
     one_by_one = False  # each outcome is told at once, and one that would spoil the model is not learnt
     to_learn = 0  # lessons that the oracle learns from
     learnt = 0  # outcomes learnt in this transaction
@@ -78,23 +77,12 @@ class Work:
 
     def uniforms(self, rounds: int) -> NDArray[np.float64]:
         """Those of the next rounds."""
-        start = int(self.state.books[0, 0])
-        if rounds == 1 and self.drawn is not None:
-            campaign, ahead, uniforms = self.drawn
-            if campaign is self.campaign and ahead == start:
-                return uniforms
-        return self.campaign.uniforms(start, rounds)
-
-    def look_ahead(self) -> Iterator[None]:
-        """Make, in steps, what the next decision needs, whatever is asked, for who has the time now and not then."""
-        self.campaign.policy.look_ahead(self.state)
-        yield
-        self.drawn = self.campaign, int(self.state.books[0, 0]), self.uniforms(1)
+        return self.campaign.uniforms(self.state.round.item(), rounds)
 
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
-        return int(self.state.books[0, 3]) + self.to_learn
+        return self.state.learnt.item() + self.to_learn
 
 
 def to_json(value: Any) -> str:

@@ -86,7 +86,7 @@ campaign_state = Table(
     Column("model_version", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("round", BigInteger, nullable=False),
-    Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.layout
+    Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.columns
     Column("last_event_at", BigInteger, nullable=False),
     Column("pruned_through", BigInteger, nullable=False),  # the log up to here may have gaps: see `opening`
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),

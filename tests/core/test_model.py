@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from cbwk_core import SquareCBwK, snapshot
 from cbwk_core.model import ForeignModelError, Model, model_of, shape_of, with_model
-from cbwk_core.problem import taken
 from cbwk_core.snapshot import MismatchError, SnapshotError
 
 KINDS = [("newton", "identity"), ("newton", "logistic"), ("gradient", "identity"), ("aggregate", "identity")]
@@ -94,7 +93,7 @@ def test_outcomes_taught_together_leave_the_same_bytes_as_one_by_one(oracle):
     single = policy.init()
     for row in range(90):
         one = slice(row, row + 1)
-        single = policy.teach(single, taken(ticket, one), rewards[one], costs[one])
+        single = policy.teach(single, ticket.rows(one), rewards[one], costs[one])
     together = policy.teach(policy.init(), ticket, rewards, costs)
     assert policy.encode_model(together) == policy.encode_model(single)
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from cbwk_core.plain import TOGETHER_MIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.plain import TOGETHER_MIN
 from cbwk_core.presets import BLIND_COUNT
-from cbwk_core.problem import Ticket, taken
 from cbwk_core.rules.pace import DELAY_SHARE_MIN, late_pace, paces
+from cbwk_core.ticket import Ticket
 
 UNIT = np.array([2.0, 0.5])
 BUDGET = np.array([200.0, 90.0])
@@ -173,7 +173,7 @@ def test_outcomes_that_become_late_within_a_batch_count_from_the_round_in_which_
     ticket = policy.decide(state, features_of(policy, rng, rows), rng.random(rows)).ticket
     committed, one_by_one = policy.commit(state, ticket), state
     for i in range(rows):
-        one_by_one = policy.commit(one_by_one, taken(ticket, slice(i, i + 1)))
+        one_by_one = policy.commit(one_by_one, ticket.rows(slice(i, i + 1)))
     assert policy.quote(committed).blocking is not None
     np.testing.assert_array_equal(committed.books, one_by_one.books)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cbwk_core import NULL_ARM, SquareCBwK, Ticket, two_stage
+from cbwk_core import NULL_ARM, SquareCBwK, Ticket, stage_estimate, two_stage
 from cbwk_core.problem import Problem
 from cbwk_core.simulation import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.two_stage_study import Setting, budget_of, first_stage, smallest_informative_horizon
@@ -41,7 +41,7 @@ def problem_of(*, arms, dimension, resources, horizon):
 )
 def test_with_the_measured_margin_the_radius_fits_in_95_of_100_runs_and_says_more_than_the_budget(environment, horizon):
     policy = policy_for(environment, horizon, "authors", "measured")
-    found = two_stage.estimate(policy, first_stage(policy, environment, range(100)), "measured")
+    found = stage_estimate.estimate(policy, first_stage(policy, environment, range(100)), "measured")
     budget = budget_of(horizon)
     wanted = horizon / budget * environment.optimum(budget / horizon)
     assert ((found.radius >= wanted) & (found.radius <= 3.0 * (wanted + 1.0))).sum() >= 95
@@ -62,23 +62,23 @@ def test_the_papers_margin_is_its_formula(sizes, horizon):
     error_of_reward = m * math.log(T) / t0
     error_of_costs = m * d * math.log(T) / t0
     squared = K * (error_of_reward + d * error_of_costs) + 4.0 * math.log(T * d) / t0
-    assert two_stage.paper_margin(problem) ** 2 == pytest.approx(squared, rel=1e-9, abs=1e-12)
+    assert stage_estimate.paper_margin(problem) ** 2 == pytest.approx(squared, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=20)
 @given(sizes=sizes, data=st.data())
 def test_before_the_smallest_informative_horizon_the_papers_margin_is_at_least_1(sizes, data):
     least = smallest_informative_horizon(**sizes)
-    assert two_stage.paper_margin(problem_of(**sizes, horizon=least)) < 1.0
+    assert stage_estimate.paper_margin(problem_of(**sizes, horizon=least)) < 1.0
     for before in (least - 1, data.draw(st.integers(8, least - 1))):
-        assert two_stage.paper_margin(problem_of(**sizes, horizon=before)) >= 1.0
+        assert stage_estimate.paper_margin(problem_of(**sizes, horizon=before)) >= 1.0
 
 
 @pytest.mark.parametrize("mode", ["paper", "measured"])
 def test_the_radius_is_at_most_the_widest_and_the_papers_margin_leaves_it_there(mode):
     environment, horizon = ENVIRONMENTS[0], 1_000
     policy = policy_for(environment, horizon, "paper", mode)
-    found = two_stage.estimate(policy, first_stage(policy, environment, range(5)), mode)
+    found = stage_estimate.estimate(policy, first_stage(policy, environment, range(5)), mode)
     widest = horizon / budget_of(horizon)
     assert (found.radius <= widest).all()
     if mode == "paper":
@@ -150,7 +150,7 @@ def test_a_caller_who_logs_stage_one_finds_the_same_radius_as_a_state_that_colle
     stage = two_stage.gathered(
         logging, together, np.array(rewards), np.array(costs), np.array(weights), np.array(contexts)
     )
-    found = two_stage.estimate(logging, stage, "measured")
+    found = stage_estimate.estimate(logging, stage, "measured")
     second = two_stage.second_stage(logging, states[1], found.radius)
     expected = collecting.refresh(states[0])
     assert second.stage.radius == expected.stage.radius < 300 / 75
@@ -202,19 +202,19 @@ def test_the_measured_margin_is_a_student_quantile_of_the_jackknife_error_and_co
     each = [stats.t.ppf(1 - share, df=9) * math.sqrt(jackknife(values)) for values in (y, steady)]
     deviations = [each[0], each[1] / 2] if noisy == "reward" else [each[1], each[0] / 2]
     expected = max(*deviations, math.log(1 / share) / 20)
-    found = two_stage.estimate(policy, stage, "measured")
+    found = stage_estimate.estimate(policy, stage, "measured")
     np.testing.assert_allclose(found.margin, expected, rtol=1e-9)
 
 
 def test_a_reward_that_was_never_seen_still_has_a_margin():
     policy, stage = one_arm(np.zeros(20), np.zeros(20))
-    np.testing.assert_allclose(two_stage.estimate(policy, stage, "measured").margin, math.log(40) / 20)
+    np.testing.assert_allclose(stage_estimate.estimate(policy, stage, "measured").margin, math.log(40) / 20)
 
 
 def test_an_arm_with_fewer_outcomes_than_groups_leaves_the_radius_at_its_widest():
     policy, stage = one_arm(np.full(20, 0.5), np.full(20, 0.5))
     few = np.where(np.arange(20)[:, None] < 9, 1.0, 0.0)
-    found = two_stage.estimate(policy, stage._replace(weights=few), "measured")
+    found = stage_estimate.estimate(policy, stage._replace(weights=few), "measured")
     np.testing.assert_allclose(found.margin, 1.0)
     np.testing.assert_allclose(found.radius, 400 / 300)
 

@@ -18,7 +18,6 @@ import pytest
 from sqlalchemy import select
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.problem import taken
 from cbwk_core.simulation import LinearEnvironment
 from service.store import tables
 from service.store.database import Database
@@ -227,7 +226,7 @@ class Library:
         choice = self.policy.decide(self.state, self.play.draw.features[numbers], uniforms, free=self.free / ONE)
         self.state = self.policy.commit(self.state, choice.ticket)
         for place, number in enumerate(numbers):
-            self.tickets[number] = taken(choice.ticket, slice(place, place + 1))
+            self.tickets[number] = choice.ticket.rows(slice(place, place + 1))
             self.arms[number] = int(choice.arm[place])
             self.free -= ONE * (self.arms[number] != NULL_ARM)
 

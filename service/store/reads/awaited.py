@@ -127,7 +127,7 @@ def _loss(one: Seen, rows: Sequence[Row]) -> dict[str, Any]:
     """Means of squared errors, in units of each target's range, and what always saying the mean would have come to."""
     scale = np.array([1, *one.campaign.units], dtype=np.float64)
     found = np.array([json.loads(row["taught"]) for row in rows]) / scale
-    foretold = np.stack([predicted(row["numbers"], len(one.campaign.resources)) for row in rows])
+    foretold = np.stack([predicted(row["numbers"]) for row in rows])
     return {
         "sequence": rows[0]["sequence"],
         "at": moment_text(rows[0]["at"]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Select, select
 
-from cbwk_core.state import COUNTERS
+from cbwk_core.state import LEARNT
 from service.engine.campaign import Campaign
 from service.money import amount, micros
 from service.store import tables
@@ -81,7 +81,7 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
 
 def _learnt(one: Seen) -> int:
     """Outcomes learnt, by the policy's books."""
-    return int(np.frombuffer(one.state["books"], dtype="<f8")[COUNTERS.index("learnt")])
+    return int(np.frombuffer(one.state["books"], dtype="<f8")[LEARNT])
 
 
 def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import pytest
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Thompson, Throttle
 from cbwk_core.baselines.linear import best_column
 from cbwk_core.baselines.thompson import standard_normals
-from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Problem, Ticket
+from cbwk_core.problem import Problem
 from cbwk_core.simulation import Delays, LinearEnvironment, PaperEnvironment, run
+from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Ticket
 
 ARMS, DIMENSION, RESOURCES = 3, 4, 2
 

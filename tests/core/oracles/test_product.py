@@ -47,7 +47,7 @@ def test_parts_that_do_not_fit_are_refused(parts):
 @pytest.mark.parametrize(("preset", "links"), [("practical", ["logistic"] * 3), ("paper", ["logistic", "identity"])])
 def test_practical_predicts_costs_with_the_rewards_link_and_the_paper_does_not(preset, links):
     policy = SquareCBwK(arms=2, dimension=3, resources=2, horizon=100, budget=50, link="logistic", preset=preset)
-    assert [part.link for part in policy._oracle.parts] == links
+    assert [part.link for part in policy.regressor.parts] == links
     first = policy.predict(policy.init(), np.zeros((1, policy.arms, policy.dimension)))
     rate = 1 / (1 + np.exp(3.0))
     np.testing.assert_allclose(first[0, 0], [rate] * 3 if preset == "practical" else [0.5, 0.0, 0.0])

@@ -11,8 +11,8 @@ from cbwk_core.model import with_model
 from cbwk_core.oracles import Newton, Product
 from cbwk_core.oracles.product import changes, forgotten
 from cbwk_core.oracles.watch import FEWEST, LEVEL_MIN, level, watched
-from cbwk_core.problem import Ticket
 from cbwk_core.snapshot import MismatchError
+from cbwk_core.ticket import Ticket
 
 
 def naive_wealth(errors, leverages, pulls):
@@ -69,7 +69,7 @@ def test_one_row_at_a_time_notices_what_many_rows_at_once_do():
     for row in range(2_000):
         one = slice(row, row + 1)
         state = policy.learn(state, x[one, :1], arm[one], y[one, 0], y[one, 1:])
-    together = policy._oracle.update(policy.init().oracle, x, y, arm)
+    together = policy.regressor.update(policy.init().oracle, x, y, arm)
     assert changes(state.oracle) == changes(together) == 1
     np.testing.assert_array_equal(forgotten(state.oracle), forgotten(together))
     np.testing.assert_allclose(state.oracle.watch, together.watch, atol=1e-9)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from cbwk_core import SquareCBwK
-from cbwk_core.problem import BUDGET_EXHAUSTED, ENDED, Problem
+from cbwk_core.problem import Problem
 from cbwk_core.simulation import PaperEnvironment, run
 from cbwk_core.simulation.grids import reference
 from cbwk_core.simulation.notebook import Departures, Notebook
+from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED
 
 PAPER_BUT_GAMMA = replace(Departures.none(), gamma=True)
 

@@ -5,9 +5,10 @@ import pytest
 
 from cbwk_core import SquareCBwK
 from cbwk_core.baselines import EpsilonGreedy, LinUCB, Thompson, Throttle
-from cbwk_core.problem import BUDGET_EXHAUSTED, NULL_ARM, POLICY, Choice, Problem, Ticket
+from cbwk_core.problem import Problem
 from cbwk_core.simulation import Delays, LinearEnvironment, PaperEnvironment, run
 from cbwk_core.simulation.runner import CHUNK_ROUNDS
+from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, POLICY, Choice, Ticket
 
 SHARED = LinearEnvironment(arms=3, dimension=4, resources=2)
 PER_ARM = LinearEnvironment(arms=3, dimension=4, resources=2, model="per_arm")

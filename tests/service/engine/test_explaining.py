@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from cbwk_core.problem import Thought
+from cbwk_core.ticket import Thought
 from service.engine.campaign import Campaign
 from service.engine.explaining import EXPLAINED_ARMS_MAX, explanation_of, packed, unpacked
 from tests.service.engine.campaigns import config

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cbwk_core.across import Across, shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.across import Across, shape_of
 from cbwk_core.presets import BLIND_COUNT
 from cbwk_core.state import layout
 

@@ -22,7 +22,6 @@ from cbwk_core.presets import (
 )
 from cbwk_core.presets import RESIDUAL_PRIOR as PRIOR
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT as PRIOR_COUNT
-from cbwk_core.problem import taken
 from cbwk_core.rules.gamma import gamma_of_notebook_gradient, gamma_of_notebook_newton
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
 
@@ -64,8 +63,8 @@ def weighed(policy, state, x, allowed):
     prices, rho = quote.prices[0].tolist(), quote.rho[0].tolist()
     gamma, noise = float(quote.gamma[0, 0]), float(quote.noise[0])
     lifted = policy.lifted(np.array(x if policy.model == "shared" else [x]))[None]
-    predictions = policy._oracle.predict(state.oracle, lifted)[0].tolist()
-    leverage = policy._oracle.spread(state.oracle, lifted)[0].tolist()
+    predictions = policy.regressor.predict(state.oracle, lifted)[0].tolist()
+    leverage = policy.regressor.spread(state.oracle, lifted)[0].tolist()
     worth = [r + sum(p * (b - c) for p, b, c in zip(prices, rho, costs, strict=True)) for r, *costs in predictions]
     worth.append(sum(p * b for p, b in zip(prices, rho, strict=True)))
     width = [WIDTHS * math.sqrt(noise * each) + PRIOR_WIDTH * each for each in leverage] + [0.0]
@@ -251,7 +250,7 @@ def test_the_practical_preset_plays_null_only_where_it_is_best(seed, model):
     for reward in ((-1.0, 1.0), (0.0, 1.0), (-1.0, 0.0)):
         state, x = taught(policy, rng, rounds=20, reward=reward), features_of(policy, rng, 8)
         choice = policy.decide(state, x, rng.random(8))
-        predictions = policy._oracle.predict(state.oracle, policy.lifted(x if model == "shared" else x[:, None]))
+        predictions = policy.regressor.predict(state.oracle, policy.lifted(x if model == "shared" else x[:, None]))
         worth = predictions[:, :, 0] - predictions[:, :, 1:] @ policy.quote(state).prices[0]
         is_best = (worth < 0.0).all(axis=1)
         np.testing.assert_array_equal(choice.probabilities[:, -1] > 0.0, is_best)
@@ -474,7 +473,7 @@ def test_spend_and_holds_never_exceed_the_budget_whatever_the_delays(preset, mod
         rows = int(rng.integers(1, 4))
         ticket = policy.decide(state, features_of(policy, rng, rows), rng.random(rows)).ticket
         state = policy.commit(state, ticket)
-        waiting += [(now + rng.integers(0, delay_max), taken(ticket, slice(i, i + 1))) for i in range(rows)]
+        waiting += [(now + rng.integers(0, delay_max), ticket.rows(slice(i, i + 1))) for i in range(rows)]
         due = [ticket for at, ticket in waiting if at <= now or now == 79]
         waiting = [(at, ticket) for at, ticket in waiting if at > now and now < 79]
         for ticket in due:

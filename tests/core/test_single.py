@@ -5,14 +5,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cbwk_core.plain import CANDIDATES_MAX, TOGETHER_MIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, Choice, SquareCBwK, plain
 from cbwk_core.oracles import Newton
-from cbwk_core.plain import CANDIDATES_MAX, TOGETHER_MIN
 from cbwk_core.presets import BLIND_COUNT, PRESETS
-from cbwk_core.problem import Ticket, taken
+from cbwk_core.ticket import Ticket
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -229,12 +229,12 @@ def test_tickets_settled_or_cancelled_alone_equal_those_handed_in_together(polic
     void = policy.cancel(committed, choice.ticket)
     alone, alone_void = twins.one, committed
     for row in range(4):
-        alone = policy.commit(alone, taken(choice.ticket, slice(row, row + 1)))
+        alone = policy.commit(alone, choice.ticket.rows(slice(row, row + 1)))
     assert_same_state(alone, committed)
     for row in range(4):
         part = slice(row, row + 1)
-        alone = policy.settle(alone, taken(choice.ticket, part), rewards[part], costs[part])
-        alone_void = policy.cancel(alone_void, taken(choice.ticket, part))
+        alone = policy.settle(alone, choice.ticket.rows(part), rewards[part], costs[part])
+        alone_void = policy.cancel(alone_void, choice.ticket.rows(part))
     assert_same_state(alone, joined)
     assert_same_state(alone_void, void)
 
@@ -471,10 +471,10 @@ def test_several_commits_are_the_same_to_the_last_bit_as_one_after_the_other(pol
     numbers = rng.uniform(0.0, 2.0, (rows, 3 + 3 * d)) * (arm != NULL_ARM)[:, None]
     numbers[:, 3 + d : 3 + 2 * d] = rng.uniform(0.0, 1.0, d)  # the pace is the same for all of a batch
     ticket = Ticket(arm, np.zeros((rows, policy.dimension)), numbers)
-    state = policy.commit(policy.init(), taken(ticket, slice(0, 5)))
+    state = policy.commit(policy.init(), ticket.rows(slice(0, 5)))
     one_by_one = state
     for row in range(rows):
-        one_by_one = policy.commit(one_by_one, taken(ticket, slice(row, row + 1)))
+        one_by_one = policy.commit(one_by_one, ticket.rows(slice(row, row + 1)))
     together = policy.commit(state, ticket)
     np.testing.assert_array_equal(together.books, one_by_one.books)
     assert not together.books.flags.writeable

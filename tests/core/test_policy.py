@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.oracles import SklearnOracle
 from cbwk_core.presets import PRESETS, PRICE_CEILING, PRICE_STEP
-from cbwk_core.problem import Ticket, taken
 from cbwk_core.rules.dual import EntropicDual
 from cbwk_core.snapshot import ForeignSnapshotError, SnapshotError, UnencodableError
+from cbwk_core.ticket import Ticket
 
 EVERY_PRESET = sorted(PRESETS)
 MODELS = ("shared", "per_arm")
@@ -148,7 +148,7 @@ def test_the_order_of_settlement_matters_neither_to_the_account_nor_to_the_newto
         end = state
         for i in order:
             row = slice(i, i + 1)
-            end = policy.settle(end, taken(choice.ticket, row), rewards[row], costs[row])
+            end = policy.settle(end, choice.ticket.rows(row), rewards[row], costs[row])
         ends.append(end)
     one, other = ends
     for name in ("round", "opened", "settled", "learnt", "spent", "held", "predicted"):
@@ -267,7 +267,7 @@ def test_prices_lie_between_0_and_one_and_a_half_times_the_mean_best_reward_over
         assert (prices <= limit * (1.0 + 1e-12)).all()
         x = features_of(policy, rng)
         lifted = policy.lifted(x if model == "shared" else x[:, None])
-        best.append(max(0.0, policy._oracle.predict(state.oracle, lifted)[..., 0].max()))
+        best.append(max(0.0, policy.regressor.predict(state.oracle, lifted)[..., 0].max()))
         arm = rng.integers(0, 3, 1)
         state = policy.learn(state, x, arm, rng.uniform(-0.5, 1.0, 1), rng.random((1, 2)))
 
@@ -387,7 +387,7 @@ def test_an_added_arm_leaves_the_others_as_they_were_and_is_explored(preset):
     newer = replace(policy, arms=4, max_cost=(*policy.max_cost, (1.0, 0.2)))
     adopted = newer.adopt(policy, state)
     lifted = policy.lifted(x)[:, None]
-    old, new = policy._oracle.predict(state.oracle, lifted), newer._oracle.predict(adopted.oracle, lifted)
+    old, new = policy.regressor.predict(state.oracle, lifted), newer._oracle.predict(adopted.oracle, lifted)
     np.testing.assert_allclose(new[:, :3], old, rtol=1e-12)
     np.testing.assert_array_equal(new[:, 3], 0.0)
     odds = newer.decide(adopted, x, [0.0]).probabilities[0]

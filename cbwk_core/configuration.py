@@ -1,0 +1,140 @@
+"""The configuration of a policy, checked, and what follows from it: problem, preset, oracle, features.
+
+`SquareCBwK` (policy.py) adds the methods. The modules that do its work take a `Configuration`, so that they need not
+import the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cbwk_core.arguments import checked_retired, positive_or_auto
+from cbwk_core.arrays import Array, finite
+from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.oracle import Oracle
+from cbwk_core.presets import PRESETS, RULES_KNOWN, RULES_VERSION, Preset
+from cbwk_core.problem import Problem
+from cbwk_core.rules import gamma
+from cbwk_core.ticket import NULL_ARM
+
+MODELS = ("shared", "per_arm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The fields of `SquareCBwK`, which documents them."""
+
+    arms: int
+    dimension: int
+    resources: int
+    horizon: int
+    budget: Any
+    max_cost: Any = 1.0
+    model: str = "shared"
+    preset: str = "practical"
+    oracle: Any = "newton"
+    link: str = "identity"
+    forgetting: float | None = None
+    gamma: float | str = "auto"
+    z: float | str = "auto"
+    two_stage: bool | str = "auto"
+    retired: tuple[int, ...] = ()
+    stage_one: str = "auto"
+    rules: int = field(default=RULES_VERSION, repr=False)  # not in the repr, so that snapshots of version 0.1 fit
+
+    null_arm = NULL_ARM
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        object.__setattr__(self, "budget", problem.budget)
+        object.__setattr__(self, "max_cost", problem.max_cost)
+        for name in ("arms", "dimension", "resources", "horizon"):
+            object.__setattr__(self, name, getattr(problem, name))
+        object.__setattr__(self, "retired", checked_retired(self.retired, self.arms))
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
+        if self.model == "per_arm" and self.arms < 1:
+            raise ValueError(f"a per_arm model needs at least 1 arm, got {self.arms}")
+        if self.preset not in tuple(PRESETS):
+            raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
+        if self.rules not in RULES_KNOWN:
+            raise ValueError(f"rules must be a version this library knows, one of {RULES_KNOWN}, got {self.rules!r}")
+        for name in ("gamma", "z"):
+            object.__setattr__(self, name, positive_or_auto(name, getattr(self, name)))
+        _ = self.regressor
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Sizes, budgets and max costs, checked."""
+        return Problem.of(
+            arms=self.arms,
+            dimension=self.dimension,
+            resources=self.resources,
+            horizon=self.horizon,
+            budget=self.budget,
+            max_cost=self.max_cost,
+        )
+
+    @cached_property
+    def variant(self) -> Preset:
+        """What the preset stands for."""
+        return PRESETS[self.preset]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What a snapshot of this configuration is marked with: everything that decides, the rules included."""
+        return repr(self) if self.rules == 1 else f"{self!r} rules {self.rules}"
+
+    @cached_property
+    def regressor(self) -> Oracle[Any]:
+        """The oracle that predicts reward and costs."""
+        return self.make_oracle(self.arms if self.model == "per_arm" else 1)
+
+    def make_oracle(self, blocks: int) -> Oracle[Any]:
+        """The policy's kind of oracle with that many parameter blocks."""
+        return build_oracle(
+            self.oracle,
+            dimension=self.dimension + self.variant.constant,
+            targets=1 + self.resources,
+            blocks=blocks,
+            preset=self.variant,
+            link=self.link,
+            forgetting=self.forgetting,
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters of the oracle predict one target."""
+        return self.regressor.dimension * self.regressor.blocks
+
+    def oracle_regrets(self, rounds: int) -> tuple[float, float]:
+        """Reg_sq^r and Reg_sq^c of the policy's oracle over that many rounds, constants 1 where the paper has O(·)."""
+        if self.oracle == "gradient":
+            return rounds**0.5, self.resources * rounds**0.5
+        if self.oracle == "aggregate":
+            bound = self.regressor.error_bound(rounds)
+            return bound, self.resources * bound
+        return gamma.linear_oracle_regrets(self.parameters, self.resources, rounds)
+
+    def checked_features(self, features: ArrayLike) -> Array:
+        """(n, candidates, dimension) for "shared", (n, 1, dimension) for "per_arm"."""
+        if self.model == "per_arm":
+            return finite("features", features, (None, self.dimension))[:, None, :]
+        x = finite("features", features, (None, None, self.dimension))
+        if x.shape[1] < 1:
+            raise ValueError("features must have at least one candidate, got none")
+        return x
+
+    def lifted(self, x: Array) -> Array:
+        """Features with the constant one appended where the preset has it."""
+        if not self.variant.constant:
+            return x
+        lifted = np.empty((*x.shape[:-1], self.dimension + 1))
+        lifted[..., :-1] = x
+        lifted[..., -1] = 1.0
+        return lifted

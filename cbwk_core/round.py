@@ -1,0 +1,378 @@
+"""Algorithm 1 for rows: many requests of one state, one request per lane, or one of each of several policies.
+
+A state has one lane or as many lanes as there are rows. The formulas are in `rules/`; this module applies them to rows
+in order: mask, weigh, draw; then count decisions, and replace predictions by outcomes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cbwk_core import two_stage
+from cbwk_core.arrays import Array, Integers, Mask, folded, frozen
+from cbwk_core.configuration import Configuration
+from cbwk_core.problem import ProblemRows
+from cbwk_core.rules import dual, gamma, pace
+from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample, widths
+from cbwk_core.rules.lagrangian import direction, scores
+from cbwk_core.rules.noise import noise
+from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
+from cbwk_core.ticket import (
+    ALL_EXCLUDED,
+    BUDGET_EXHAUSTED,
+    ENDED,
+    NULL_ARM,
+    POLICY,
+    Choice,
+    Thought,
+    Ticket,
+)
+
+
+class Request(NamedTuple):
+    """n requests, with all that does not depend on money."""
+
+    x: Array  # (n, candidates, dimension), or (n, 1, dimension) for "per_arm"
+    predictions: Array  # (n, candidates, 1 + d)
+    leverage: Array | None  # (n, candidates), φᵀA⁻¹φ
+    asked: Mask | None  # (n, candidates), neither excluded nor retired; None if that is all of them
+    holds: Array  # (1 or n, candidates, d), in the caller's units
+    uniforms: Array  # (n,)
+
+
+class Drawn(NamedTuple):
+    """What n requests get."""
+
+    weights: Array  # (n, candidates + 1), null last
+    arm: Integers  # (n,), NULL_ARM for null
+    reason: tuple[str, ...]  # (n,)
+
+
+def quote(policy: Configuration, problem: ProblemRows, state: State, gone: Array | float) -> Quote:
+    """Prices, pace and learning rate of the next decision; gone: the outcomes that the oracle has forgotten."""
+    if not policy.variant.value_prices:
+        terms = two_stage.terms(policy, state.stage)
+        prices = dual.entropic_prices(state.log_weights, state.stage.radius, terms.scale)
+        return Quote(prices, terms.pace, terms.gamma, np.ones(len(prices)))
+    rounds, learnt = state.books[:, ROUND], state.books[:, LEARNT]
+    rho, blocking = _paces(problem, state, state.held, state.predicted, rounds)
+    prices = dual.value_prices(state.position, state.value / np.maximum(rounds, 1.0), problem.rho)
+    variance = noise(state.residuals, learnt, direction(prices))
+    if policy.gamma == "auto":
+        rate = gamma.practical_gamma(policy.arms + 1, policy.parameters, rounds, variance, learnt, gone)
+    else:
+        rate = np.full((len(rho), 1), float(policy.gamma))
+    return Quote(prices, rho, rate, variance, blocking)
+
+
+def _paces(
+    problem: ProblemRows, state: State, held: Array, predicted: Array, rounds: Array
+) -> tuple[Array, Array | None]:
+    """`pace.paces` of a state's own account, with that much held and predicted, after that many rounds."""
+    unspent, holding = problem.budgets - state.spent / problem.unit, held / problem.unit
+    left, free = np.maximum(unspent - predicted, 0.0), np.maximum(unspent - holding, 0.0)
+    return pace.paces(left, free, holding, predicted, _delay(state)[:, None], _rest(problem, rounds)[..., None])
+
+
+def _delay(state: State) -> Array:
+    """The mean number of rounds between a decision and its outcome, (lanes,)."""
+    return np.asarray(state.waited / np.maximum(state.books[:, SETTLED], 1.0))
+
+
+def _rest(problem: ProblemRows, rounds: Array) -> Array:
+    """The rounds left, at least 1."""
+    return np.maximum(problem.horizon - rounds, 1.0)
+
+
+def decide(
+    policy: Configuration, problem: ProblemRows, state: State, gone: Array | float, request: Request, account: Array
+) -> Choice:
+    """The choice for n requests, of one state or of as many lanes; account (lanes, d): what is free to hold."""
+    rows, lanes = len(request.uniforms), len(state.books)
+    rounds = state.books[:, ROUND] if rows == lanes else state.books[:, ROUND] + np.arange(rows)
+    quoted = quote(policy, problem, state, gone)
+    weights, arm, reason = _draw(policy, problem, state, quoted, request, rounds, account)
+    source = partial(ticket, policy, quoted, request, rounds, arm)
+    thought = Thought(frozen(request.predictions), frozen(quoted.prices), frozen(quoted.gamma))
+    probability = weights[np.arange(rows), arm]
+    return Choice(frozen(arm), frozen(probability), frozen(weights), reason, source, thought)
+
+
+def _draw(
+    policy: Configuration,
+    problem: ProblemRows,
+    state: State,
+    quoted: Quote,
+    request: Request,
+    rounds: Array,
+    account: Array,
+) -> Drawn:
+    """Draw all rows at once; where money may run out within them, one by one, each from what the last one left."""
+    rows = len(rounds)
+    if len(account) == rows or rows == 0 or _is_plenty(policy, account, rows):
+        payable = _affordable(policy, problem, account, request.holds)
+        return _draw_rows(policy, problem, state, quoted, request, rounds, payable)
+    # Whole numbers stay whole, unless holds are not: rounded down they would leave a part of what they take.
+    whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
+    left, drawn = account.astype(account.dtype if whole else np.float64), []
+    for row in range(rows):
+        one = _row(request, row)
+        payable = _affordable(policy, problem, left, one.holds)
+        part = _draw_rows(policy, problem, state, quoted, one, rounds[row : row + 1], payable)
+        drawn.append(part)
+        if part.arm[0] != NULL_ARM:
+            left = left - one.holds[0, part.arm[0]].astype(left.dtype)
+    return Drawn(
+        np.concatenate([part.weights for part in drawn]),
+        np.concatenate([part.arm for part in drawn]),
+        tuple(part.reason[0] for part in drawn),
+    )
+
+
+def _is_plenty(policy: Configuration, account: Array, rows: int) -> bool:
+    """Whether every row finds what it needs, whatever the rows before it take."""
+    needed = rows * policy.problem.unit
+    return bool((account > needed).all() if policy.variant.exits else (account >= needed).all())
+
+
+def _affordable(policy: Configuration, problem: ProblemRows, account: Array, holds: Array) -> Mask | None:
+    """Candidates whose hold is free in every resource, (rows, candidates); None if that is all of them.
+
+    Where the preset exits, one resource with no more than a max cost left ends everything: spent >= B - 1.
+    """
+    if policy.variant.exits:
+        alive = np.asarray((account > problem.unit).all(axis=1))
+        return None if alive.all() else alive[:, None]
+    if (account >= problem.unit).all():
+        return None
+    return np.asarray((account[:, None, :] >= holds).all(axis=2))
+
+
+def _draw_rows(
+    policy: Configuration,
+    problem: ProblemRows,
+    state: State,
+    quoted: Quote,
+    request: Request,
+    rounds: Array,
+    payable: Mask | None,
+) -> Drawn:
+    """Mask first, then weigh, so that the probability is exact."""
+    values = scores(_charged(problem, quoted, request), direction(quoted.prices))
+    rows, candidates = values.shape
+    ended = rounds >= problem.horizon
+    allowed = None
+    if request.asked is not None or payable is not None or ended.any():
+        allowed = np.ones((rows, candidates), dtype=bool)
+        for mask in (request.asked, payable, ~ended[:, None]):
+            if mask is not None:
+                allowed[:, :-1] &= mask
+    weights, best = _weights(policy, problem, state, quoted, request, values, allowed)
+    two_stage.override(policy, state.stage, rounds, allowed, weights, best)
+    arm = sample(weights, best, request.uniforms)
+    arm[arm == candidates - 1] = NULL_ARM
+    return Drawn(weights, arm, _reasons(allowed, request.asked, ended))
+
+
+def _charged(problem: ProblemRows, quoted: Quote, request: Request) -> Array:
+    """Predictions with costs that are at least what a decision blocks."""
+    if quoted.blocking is None:
+        return request.predictions
+    charged = request.predictions.copy()
+    holds = request.holds / problem.unit[:, None]
+    charged[..., 1:] = pace.blocked(charged[..., 1:], holds, quoted.blocking[:, None])
+    return charged
+
+
+def _weights(
+    policy: Configuration,
+    problem: ProblemRows,
+    state: State,
+    quoted: Quote,
+    request: Request,
+    values: Array,
+    allowed: Mask | None,
+) -> tuple[Array, Integers]:
+    if not policy.variant.value_prices:
+        return inverse_gap_weights(values, quoted.gamma, allowed)
+    reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
+    weights, best = inverse_gap_weights(values, quoted.gamma, allowed, explore_null=False, widths=reach)
+    blind = pace.is_blind(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets)
+    if blind.any():
+        weights[:, :-1] *= np.where(blind, pace.blind_share(problem.rho), 1.0)[:, None]
+        weights[:, -1] = 1.0 - weights[:, :-1].sum(axis=1)
+    return weights, best
+
+
+def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str, ...]:
+    if allowed is None:
+        return (POLICY,) * len(ended)
+    playable = np.asarray(allowed[:, :-1].any(axis=1))
+    some_asked = np.ones_like(ended) if asked is None else np.asarray(asked.any(axis=1))
+    reason = np.where(ended, ENDED, np.where(some_asked, np.where(playable, POLICY, BUDGET_EXHAUSTED), ALL_EXCLUDED))
+    return tuple(reason.tolist())
+
+
+def _row(request: Request, row: int) -> Request:
+    part = slice(row, row + 1)
+    return Request(
+        x=request.x[part],
+        predictions=request.predictions[part],
+        leverage=None if request.leverage is None else request.leverage[part],
+        asked=None if request.asked is None else request.asked[part],
+        holds=request.holds if len(request.holds) == 1 else request.holds[part],
+        uniforms=request.uniforms[part],
+    )
+
+
+def ticket(policy: Configuration, quoted: Quote, request: Request, rounds: Array | Integers, arm: Integers) -> Ticket:
+    """The ticket of n decisions for these arms."""
+    index, null = np.arange(len(arm)), arm == NULL_ARM
+    predicted = request.predictions[index, arm]
+    chosen = request.x[index, arm] if policy.model == "shared" else request.x[:, 0].copy()
+    hold = request.holds[0, arm] if len(request.holds) == 1 else request.holds[index, arm]
+    if null.any():
+        predicted[null], chosen[null], hold[null] = 0.0, 0.0, 0.0
+    costs = predicted[:, 1:]
+    return Ticket.of(
+        arm=arm,
+        features=chosen,
+        reward=predicted[:, 0],
+        costs=np.maximum(costs, 0.0) if policy.variant.value_prices else costs,
+        rho=quoted.rho,
+        value=np.maximum(predicted[:, 0], 0.0),
+        round=rounds,
+        hold=hold,
+        context=two_stage.context(policy, rounds, request.x),
+    )
+
+
+def commit(policy: Configuration, problem: ProblemRows, state: State, ticket: Ticket) -> State:
+    """Count n decisions in order: rounds advance, prices move at predicted costs, holds are taken."""
+    lanes = len(state.books)
+    if not policy.variant.value_prices:
+        for part in folded(len(ticket.arm), lanes):
+            state = _commit_entropic(policy, state, ticket.rows(part))
+        return state
+    costs, rho, hold = (_by_lane(part, lanes) for part in (ticket.costs, ticket.rho, ticket.hold))
+    steps = len(costs)
+    where, books = columns(state.resources), state.books.copy()
+    held, predicted = dual.accumulated(state.held, hold), dual.accumulated(state.predicted, costs)
+    charged = costs
+    if pace.is_late(_delay(state), _rest(problem, books[:, ROUND] + steps - 1.0)).any():
+        rounds = books[:, ROUND] + np.arange(steps)[:, None]
+        before = np.concatenate([state.held[None], held[:-1]]), np.concatenate([state.predicted[None], predicted[:-1]])
+        _, blocking = _paces(problem, state, *before, rounds)
+        if blocking is not None:
+            charged = pace.blocked(costs, hold / problem.unit, blocking)
+    position, energy = dual.value_steps(state.position, state.energy, (charged - rho) / problem.rho)
+    books[:, ROUND] += steps
+    books[:, OPENED] += _counted(ticket.arm != NULL_ARM, lanes)
+    books[:, VALUE] = dual.accumulated(state.value, ticket.value.reshape(steps, lanes))[-1]
+    books[:, where.position], books[:, where.energy] = position, energy
+    books[:, where.held], books[:, where.predicted] = held[-1], predicted[-1]
+    return state._replace(books=frozen(books))
+
+
+def _commit_entropic(policy: Configuration, state: State, ticket: Ticket) -> State:
+    """One row per lane, with the dual of the paper and Algorithm 2."""
+    terms = two_stage.terms(policy, state.stage)
+    moved = dual.entropic_step(state.log_weights, ticket.costs - ticket.rho, terms.scale, terms.dual_rate)
+    return (
+        state.replaced(log_weights=moved)
+        .booked(
+            round=1.0,
+            opened=ticket.arm != NULL_ARM,
+            value=ticket.value,
+            held=ticket.hold,
+            predicted=ticket.costs,
+        )
+        ._replace(stage=two_stage.committed(policy, state.stage, ticket))
+    )
+
+
+def release(
+    policy: Configuration, state: State, ticket: Ticket, costs: Array, target: Array, weight: Array, settled: Mask
+) -> State:
+    """Close n decisions in order: holds and predictions go, costs (n, d) come, prices move by the difference.
+
+    target (n, 1 + d): the outcomes in max costs. weight (n,): 1 where the oracle learns. settled (n,): the decisions
+    that have an outcome; the others are cancelled.
+    """
+    lanes, unit = len(state.books), policy.problem.unit
+    waited = np.maximum(state.books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0).ravel() * settled
+    if not policy.variant.value_prices:
+        for part in folded(len(ticket.arm), lanes):
+            one = ticket.rows(part)
+            moved = _entropic_move(policy, state, costs[part] / unit - one.costs)
+            state = (
+                state.replaced(log_weights=moved)
+                .booked(
+                    opened=-1.0 * (one.arm != NULL_ARM),
+                    settled=settled[part],
+                    learnt=weight[part],
+                    waited=waited[part],
+                    spent=costs[part],
+                    held=-one.hold,
+                    predicted=-one.costs,
+                )
+                ._replace(stage=two_stage.returned(policy, state.stage, one, target[part], weight[part]))
+            )
+        return state
+    paid, guess, hold = (_by_lane(part, lanes) for part in (costs, ticket.costs, ticket.hold))
+    where, books = columns(state.resources), state.books.copy()
+    difference = (paid / unit - guess) / policy.problem.rho
+    books[:, where.position] = dual.value_replacements(state.position, state.energy, difference)
+    books[:, OPENED] -= _counted(ticket.arm != NULL_ARM, lanes)
+    books[:, SETTLED] += _counted(settled, lanes)
+    books[:, LEARNT] += _counted(weight, lanes)
+    books[:, where.waited] += _counted(waited, lanes)[:, None]
+    for name, added in ((where.spent, paid), (where.held, -hold), (where.predicted, -guess)):
+        books[:, name] = dual.accumulated(books[:, name], added)[-1]
+    return state._replace(books=frozen(books))
+
+
+def correct(policy: Configuration, state: State, costs: Array) -> State:
+    """Signed costs (n, d) on top of what was settled or cancelled, in order: prices move, oracles do not learn."""
+    lanes = len(state.books)
+    if not policy.variant.value_prices:
+        for part in folded(len(costs), lanes):
+            moved = _entropic_move(policy, state, costs[part] / policy.problem.unit)
+            state = state.replaced(log_weights=moved).booked(spent=costs[part])
+        return state
+    by_lane = _by_lane(costs, lanes)
+    difference = by_lane / policy.problem.unit / policy.problem.rho
+    moved = dual.value_corrections(state.position, state.energy, difference)
+    return state.replaced(position=moved, spent=dual.accumulated(state.spent, by_lane)[-1])
+
+
+def _entropic_move(policy: Configuration, state: State, excess: Array) -> Array:
+    terms = two_stage.terms(policy, state.stage)
+    return dual.entropic_step(state.log_weights, excess, terms.scale, terms.dual_rate)
+
+
+def teach(policy: Configuration, update: Any, state: State, ticket: Ticket, target: Array, weight: Array) -> State:
+    """The oracle learns the rows that have weight, and how far the predictions on their tickets were off."""
+    lanes = len(state.books)
+    block = np.maximum(ticket.arm, 0) if policy.regressor.blocks > 1 else None
+    oracle = update(state.oracle, policy.lifted(ticket.features), target, block, weight)
+    surprise = target.copy()
+    surprise[:, 0] -= ticket.reward
+    surprise[:, 1:] -= ticket.costs
+    surprise *= weight[:, None]
+    outer = surprise[:, :, None] * surprise[:, None, :]
+    residuals = dual.accumulated(state.residuals, outer.reshape(-1, lanes, *outer.shape[1:]))[-1]
+    return State(state.books, oracle, frozen(residuals), state.stage)
+
+
+def _by_lane(rows: Array, lanes: int) -> Array:
+    """Rows (n, ...) as (steps, lanes, ...)."""
+    return rows.reshape(-1, lanes, *rows.shape[1:])
+
+
+def _counted(flags: Any, lanes: int) -> Array:
+    """Σ of the rows of each lane, (lanes,)."""
+    return np.asarray(flags.reshape(-1, lanes).sum(axis=0))

@@ -1,0 +1,50 @@
+"""How noisy outcomes are: the covariance Σ̂ of (reward, costs) around their predictions, seen in the direction u.
+
+uᵀΣ̂u is the residual variance of the worth of an outcome at the prices (`lagrangian.direction`). Exploration is
+measured in it: γ divides by it (`gamma.py`), widths multiply by its root (`inverse_gap.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cbwk_core.arrays import Array, Integers
+from cbwk_core.presets import NOISE_MIN, RESIDUAL_PRIOR, RESIDUAL_PRIOR_COUNT
+
+
+def first_residuals(lanes: int, targets: int) -> Array:
+    """The prior's sum of outer products, before the first outcome: (lanes, q, q).
+
+    >>> first_residuals(1, 2).round(3)
+    array([[[0.167, 0.   ],
+            [0.   , 0.167]]])
+    """
+    return np.tile(np.eye(targets) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT), (lanes, 1, 1))
+
+
+def noise(residuals: Array, learnt: Array, u: Array) -> Array:
+    """uᵀΣ̂u from sums of outer products (lanes, q, q) over `learnt` outcomes (lanes,), for u (lanes, q): (lanes,).
+
+    >>> noise(first_residuals(1, 2), np.array([0.0]), np.array([[1.0, -1.0]])) * 12  # twice the prior's 1/12
+    array([2.])
+    """
+    spread = np.vecdot(np.matvec(residuals, u), u)
+    return np.asarray(np.maximum(spread / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN))
+
+
+def noise_of_one(residuals: Array, learnt: float, u: Array) -> float:
+    """`noise` of one lane: residuals (q, q), u (q,).
+
+    >>> round(noise_of_one(first_residuals(1, 2)[0], 0.0, np.array([1.0, -1.0])) * 12, 12)
+    2.0
+    """
+    return max(float(residuals.dot(u).dot(u)) / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
+
+
+def mean_squares(residuals: Array, learnt: Array | Integers) -> Array:
+    """The mean squared residual of each target, prior included: (lanes, q).
+
+    >>> (mean_squares(first_residuals(1, 3), np.array([0.0])) * 12).round(12)
+    array([[1., 1., 1.]])
+    """
+    return np.asarray(np.diagonal(residuals, axis1=1, axis2=2) / (learnt + RESIDUAL_PRIOR_COUNT)[:, None])

@@ -1,0 +1,217 @@
+"""What passes between a policy and its caller: the answer to requests, and the ticket to keep with each decision.
+
+This module alone knows the packed layouts: `Ticket.numbers`, a row per decision, and `Ticket.stored`, the part of it
+that a log keeps beside the arm, the round and the hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cbwk_core.arrays import Array, Integers, frozen
+
+# The index of the null arm: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
+NULL_ARM = -1
+
+# Why a decision is what it is, in order of precedence.
+ENDED, ALL_EXCLUDED, BUDGET_EXHAUSTED, POLICY = "ended", "all_excluded", "budget_exhausted", "policy"
+
+# The columns of a ticket: predicted reward, value and round; then predicted costs, pace and hold, d each.
+_REWARD, _VALUE, _ROUND, _VECTORS = 0, 1, 2, 3
+
+
+class TicketRow(NamedTuple):
+    """One row of a ticket in plain floats; the fields are those of `Ticket`."""
+
+    reward: float
+    value: float
+    round: float
+    costs: list[float]
+    rho: list[float]
+    hold: list[float]
+
+
+class Ticket(NamedTuple):
+    """What must be kept with n decisions until they are settled or cancelled.
+
+    >>> ticket = Ticket.of(
+    ...     arm=np.array([0, 1]), features=np.eye(2), reward=np.array([0.5, 0.2]), value=np.array([0.5, 0.2]),
+    ...     costs=np.array([[0.1], [0.3]]), rho=np.array([[0.25]]), round=np.array([7, 8]), hold=np.ones((2, 1)),
+    ... )
+    >>> ticket.rows(slice(1, 2)).costs, ticket.resources
+    (array([[0.3]]), 1)
+    """
+
+    arm: Integers  # (n,), NULL_ARM for null
+    features: Array  # (n, dimension) as the caller gave them for the chosen arm; zeros for null
+    numbers: Array  # (n, 3 + 3d), see the properties: one array because each array costs as much as its contents
+    context: Array | None = None  # (n, candidates, dimension) in the rounds in which stage one collects contexts
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        arm: Integers,
+        features: Array,
+        reward: Array,
+        costs: Array,
+        rho: Array,
+        value: Array,
+        round: Array | Integers,
+        hold: Array,
+        context: Array | None = None,
+    ) -> Ticket:
+        """A ticket from its fields."""
+        rows, d = costs.shape
+        numbers = np.empty((rows, _VECTORS + 3 * d))
+        numbers[:, _REWARD], numbers[:, _VALUE], numbers[:, _ROUND] = reward, value, round
+        numbers[:, _VECTORS : _VECTORS + d], numbers[:, _VECTORS + 2 * d :] = costs, hold
+        numbers[:, _VECTORS + d : _VECTORS + 2 * d] = rho
+        return cls(arm, frozen(features), frozen(numbers), context)
+
+    @classmethod
+    def of_one(
+        cls,
+        arm: Integers,
+        features: Array,
+        reward: float,
+        costs: list[float],
+        rho: list[float],
+        round: float,
+        hold: list[float],
+    ) -> Ticket:
+        """`Ticket.of` of one decision in plain floats; the value is the reward, at least 0."""
+        value = reward if reward > 0.0 else 0.0
+        return cls(arm, features, frozen(np.array([[reward, value, round, *costs, *rho, *hold]])))
+
+    @classmethod
+    def from_store(
+        cls, arm: ArrayLike, features: Array, stored: NDArray[np.float64], round: ArrayLike, hold: ArrayLike
+    ) -> Ticket:
+        """The ticket of stored decisions: `stored` as the property gives it, the rest from columns of the caller's."""
+        d = stored.shape[1] // 2 - 1
+        numbers = np.empty((len(stored), _VECTORS + 3 * d))
+        numbers[:, :_ROUND], numbers[:, _VECTORS : _VECTORS + 2 * d] = stored[:, :2], stored[:, 2:]
+        numbers[:, _ROUND], numbers[:, _VECTORS + 2 * d :] = round, hold
+        return cls(np.asarray(arm, dtype=np.int64), features, numbers)
+
+    @property
+    def stored(self) -> Array:
+        """(n, 2 + 2d): predicted reward, value, predicted costs, pace; `predicted_in` and `pace_in` read one row."""
+        d = self.resources
+        stored = np.empty((len(self.numbers), 2 + 2 * d))
+        stored[:, :2], stored[:, 2:] = self.numbers[:, :_ROUND], self.numbers[:, _VECTORS : _VECTORS + 2 * d]
+        return stored
+
+    @property
+    def resources(self) -> int:
+        """d."""
+        return int(self.numbers.shape[1]) // 3 - 1
+
+    @property
+    def reward(self) -> Array:
+        """Predicted, (n,)."""
+        return self.numbers[:, _REWARD]
+
+    @property
+    def value(self) -> Array:
+        """What the decision is predicted to earn, at least 0 and 0 for null, (n,)."""
+        return self.numbers[:, _VALUE]
+
+    @property
+    def round(self) -> Integers:
+        """The round the decision takes, (n,)."""
+        return self.numbers[:, _ROUND].astype(np.int64)
+
+    @property
+    def costs(self) -> Array:
+        """Predicted, in max costs, (n, d)."""
+        return self.numbers[:, _VECTORS : _VECTORS + self.resources]
+
+    @property
+    def rho(self) -> Array:
+        """The pace at the decision, in max costs per round, (n, d)."""
+        return self.numbers[:, _VECTORS + self.resources : _VECTORS + 2 * self.resources]
+
+    @property
+    def hold(self) -> Array:
+        """What the decision may cost at most, in the caller's units; 0 for null, (n, d)."""
+        return self.numbers[:, _VECTORS + 2 * self.resources :]
+
+    def rows(self, rows: slice | Integers) -> Ticket:
+        """Some of the decisions, by a slice or by their indices."""
+        context = None if self.context is None else self.context[rows]
+        return Ticket(self.arm[rows], self.features[rows], self.numbers[rows], context)
+
+    def row_of_one(self) -> TicketRow:
+        """The only decision in plain floats."""
+        numbers, d = self.numbers.tolist()[0], self.numbers.shape[1] // 3 - 1
+        costs, rho, hold = numbers[_VECTORS : _VECTORS + d], numbers[_VECTORS + d : -d], numbers[-d:]
+        return TicketRow(numbers[_REWARD], numbers[_VALUE], numbers[_ROUND], costs, rho, hold)
+
+
+def predicted_in(stored: Array) -> Array:
+    """Reward and costs, in max costs, as predicted for the arm, (1 + d,), from a row of `Ticket.stored`.
+
+    >>> predicted_in(np.array([0.5, 0.5, 0.1, 0.2, 0.9, 0.9]))
+    array([0.5, 0.1, 0.2])
+    """
+    return np.concatenate([stored[:1], stored[2 : 1 + len(stored) // 2]])
+
+
+def pace_in(stored: Array) -> Array:
+    """The pace in max costs per round, (d,), from a row of `Ticket.stored`.
+
+    >>> pace_in(np.array([0.5, 0.5, 0.1, 0.2, 0.9, 0.8]))
+    array([0.9, 0.8])
+    """
+    return stored[1 + len(stored) // 2 :]
+
+
+def checked_ticket(ticket: Ticket, lanes: int, resources: int, dimension: int) -> int:
+    """How many rows the ticket has, if it fits a policy of these sizes and a state with that many lanes."""
+    if not isinstance(ticket, Ticket):
+        raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
+    rows = int(ticket.arm.shape[0])
+    if ticket.numbers.shape != (rows, _VECTORS + 3 * resources):
+        raise ValueError(f"the ticket must be one for {resources} resources, got one for {ticket.resources}")
+    if ticket.features.shape != (rows, dimension):
+        raise ValueError(f"the ticket must have features of shape {(rows, dimension)}, got {ticket.features.shape}")
+    if rows % lanes:
+        raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
+    return rows
+
+
+class Thought(NamedTuple):
+    """What a choice was drawn from, for callers who store or explain it: nothing has to be computed twice."""
+
+    predictions: Array  # (n, arms, 1 + d): reward, then costs in max costs
+    prices: Array  # (lanes, d), per max cost
+    gamma: Array  # (lanes, 1)
+
+
+class Choice(NamedTuple):
+    """The answer to n requests.
+
+    >>> from cbwk_core import SquareCBwK
+    >>> policy = SquareCBwK(arms=1, dimension=1, resources=1, horizon=10, budget=5, model="per_arm")
+    >>> choice = policy.decide(policy.init(), [[1.0]], [0.5])
+    >>> choice.arm, choice.reason, choice.probability == choice.probabilities[:, choice.arm[0]]
+    (array([0]), ('policy',), array([ True]))
+    """
+
+    arm: Integers  # (n,), NULL_ARM for null
+    probability: Array  # (n,), exact, of the arm given
+    probabilities: Array  # (n, arms + 1), null last
+    reason: tuple[str, ...]  # (n,)
+    ticket_source: Ticket | Callable[[], Ticket]  # the ticket, or the function that makes it
+    thought: Thought | None = None  # what it was drawn from, if the policy reports it
+
+    @property
+    def ticket(self) -> Ticket:
+        """What must be kept until the outcomes are known; made on demand, because `learn` does not need it."""
+        return self.ticket_source if isinstance(self.ticket_source, Ticket) else self.ticket_source()
