@@ -1,4 +1,4 @@
-"""A policy's own account: what is spent, what is held, which arms can still be paid."""
+"""The account of a baseline: the spend, the holds of open decisions, and the arms that it can still pay."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY
 
 
 class Account(NamedTuple):
-    """Open decisions are counted per arm, so that holds given back leave no rounding behind."""
+    """The account of each lane. It counts open decisions per arm, so released holds leave no rounding error."""
 
-    round: Integers  # (lanes,), rounds committed
+    round: Integers  # (lanes,), committed rounds
     spent: Array  # (lanes, d), in the caller's units
     open: Integers  # (lanes, arms), decisions neither settled nor cancelled
 
 
 def new_account(problem: Problem, lanes: int) -> Account:
-    """Nothing spent, nothing open.
+    """Return an account without spend and without open decisions.
 
     >>> new_account(Problem.of(arms=2, dimension=1, resources=1, horizon=10, budget=5), lanes=1).spent
     array([[0.]])
@@ -34,7 +34,7 @@ def new_account(problem: Problem, lanes: int) -> Account:
 
 
 def held(problem: Problem, account: Account) -> Array:
-    """The holds of open decisions, (lanes, d).
+    """Return the sum of the holds of open decisions: (lanes, d).
 
     >>> problem = Problem.of(arms=2, dimension=1, resources=1, horizon=10, budget=5, max_cost=[[1.0], [0.5]])
     >>> held(problem, committed(new_account(problem, lanes=2), np.array([1, NULL_ARM])))
@@ -45,7 +45,9 @@ def held(problem: Problem, account: Account) -> Array:
 
 
 def playable(problem: Problem, account: Account) -> NDArray[np.bool_]:
-    """Which arms each lane may play, (lanes, arms): the horizon is not over and every resource has one hold free.
+    """Return the arms that each lane may play: (lanes, arms).
+
+    An arm is playable before the horizon ends, while the unheld budget of every resource covers the hold of the arm.
 
     >>> problem = Problem.of(arms=2, dimension=1, resources=1, horizon=10, budget=0.7, max_cost=[[1.0], [0.5]])
     >>> playable(problem, new_account(problem, lanes=1))
@@ -57,7 +59,7 @@ def playable(problem: Problem, account: Account) -> NDArray[np.bool_]:
 
 
 def reasons(problem: Problem, account: Account, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
-    """Why each lane's decision is what it is, given which arms may be played.
+    """Return the reason for the decision of each lane, given the arms that the lane may play.
 
     >>> problem = Problem.of(arms=1, dimension=1, resources=1, horizon=10, budget=0.7)
     >>> account = new_account(problem, lanes=1)
@@ -72,7 +74,7 @@ def reasons(problem: Problem, account: Account, allowed: NDArray[np.bool_]) -> t
 
 
 def committed(account: Account, arm: Integers) -> Account:
-    """One more round for every row, and a hold for every real arm.
+    """Return the account after one more round per row, with a hold for every real arm.
 
     >>> problem = Problem.of(arms=2, dimension=1, resources=1, horizon=10, budget=5)
     >>> committed(new_account(problem, lanes=2), np.array([1, NULL_ARM])).open
@@ -80,11 +82,11 @@ def committed(account: Account, arm: Integers) -> Account:
            [0, 0]])
     """
     rounds = arm.size // account.round.size
-    return account._replace(round=account.round + rounds, open=_opened(account, arm, 1))
+    return account._replace(round=account.round + rounds, open=_counted(account, arm, 1))
 
 
 def settled(account: Account, arm: Integers, costs: Array) -> Account:
-    """Holds become costs.
+    """Return the account after the costs replaced the holds of these decisions.
 
     >>> problem = Problem.of(arms=1, dimension=1, resources=1, horizon=10, budget=5)
     >>> arm = np.array([0])
@@ -93,20 +95,21 @@ def settled(account: Account, arm: Integers, costs: Array) -> Account:
     """
     real = costs * (arm != NULL_ARM)[:, None]
     spent = account.spent + real.reshape(-1, *account.spent.shape).sum(axis=0)
-    return account._replace(spent=frozen(spent), open=_opened(account, arm, -1))
+    return account._replace(spent=frozen(spent), open=_counted(account, arm, -1))
 
 
 def cancelled(account: Account, arm: Integers) -> Account:
-    """Holds are given back.
+    """Return the account after the holds of these decisions were released.
 
     >>> problem = Problem.of(arms=1, dimension=1, resources=1, horizon=10, budget=5)
     >>> cancelled(committed(new_account(problem, lanes=1), np.array([0])), np.array([0])).open
     array([[0]])
     """
-    return account._replace(open=_opened(account, arm, -1))
+    return account._replace(open=_counted(account, arm, -1))
 
 
-def _opened(account: Account, arm: Integers, change: int) -> Integers:
+def _counted(account: Account, arm: Integers, change: int) -> Integers:
+    """Return the open decisions per lane and arm after a change for every row of a real arm."""
     lanes = account.round.size
     real = np.flatnonzero(arm != NULL_ARM)
     count = account.open.copy()

@@ -1,4 +1,4 @@
-"""What baselines have in common, whatever they learn with: sizes, no refresh, and the form of their answers."""
+"""The part that all baselines share: their sizes, a refresh that does nothing, and the construction of a Choice."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ State = TypeVar("State")
 
 
 class WithAccount(Protocol):
-    """A state that has an account."""
+    """A state with an account."""
 
     @property
     def account(self) -> Account:
-        """What is spent and held."""
+        """The spend and the open decisions."""
 
 
 class Baseline:
-    """A policy that takes its sizes from its problem and does all it does every round."""
+    """A policy that takes its sizes from `problem` and needs no periodic refresh."""
 
     problem: Problem
     model: str
 
     @property
     def arms(self) -> int:
-        """How many arms there are, without the null arm."""
+        """The number of arms, without the null arm."""
         return self.problem.arms
 
     @property
     def resources(self) -> int:
-        """How many budgets there are."""
+        """The number of budgets."""
         return self.problem.resources
 
     def refresh_due(self, state: object) -> bool:
-        """Never: all is done every round."""
+        """Return False: a baseline does all its work in every round."""
         del state
         return False
 
     def refresh(self, state: State) -> State:
-        """Nothing to do."""
+        """Return the state unchanged."""
         return state
 
     def answer(
@@ -58,7 +58,7 @@ class Baseline:
         column: Integers,
         probabilities: Array,
     ) -> Choice:
-        """The choice of one column per lane, among those that are allowed for the usual reasons."""
+        """Return `chosen` with the reasons that follow from the account and from the allowed arms (lanes, arms)."""
         reason = accounts.reasons(self.problem, state.account, allowed)
         return self.chosen(state, features, predictions, column, probabilities, reason)
 
@@ -71,15 +71,18 @@ class Baseline:
         probabilities: Array,
         reason: tuple[str, ...],
     ) -> Choice:
-        """The same for any reasons; the null arm is the last of probabilities (lanes, arms + 1)."""
+        """Return the choice of one column per lane with its ticket.
+
+        column (lanes,): an arm, or `arms` for null. probabilities (lanes, arms + 1): the last column is null.
+        """
         rows = np.arange(column.size)
         real = column < self.arms
         arm = np.where(real, column, NULL_ARM)
-        mine = features if self.model == "per_arm" else features[rows, arm]
+        played = features if self.model == "per_arm" else features[rows, arm]
         predicted = predictions[rows, arm] * real[:, None]
         ticket = Ticket.of(
             arm=arm,
-            features=mine * real[:, None],
+            features=played * real[:, None],
             reward=predicted[:, 0],
             costs=predicted[:, 1:],
             rho=np.broadcast_to(self.problem.rho, (column.size, self.resources)),

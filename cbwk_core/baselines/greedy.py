@@ -1,4 +1,4 @@
-"""ε-greedy on the predicted reward, blind to costs until an arm cannot be paid."""
+"""ε-greedy on the predicted reward. It ignores costs until it cannot pay an arm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from cbwk_core.ticket import Choice
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonGreedy(LinearLearner):
-    """With probability 1 - ε the arm of the highest predicted reward, else any that can be paid, all alike.
+    """Plays the arm with the highest predicted reward, and with probability ε a uniformly drawn arm instead.
+
+    Both choose among the arms that the account can pay.
 
     >>> from cbwk_core.problem import Problem
     >>> policy = EpsilonGreedy(problem=Problem.of(arms=2, dimension=2, resources=1, horizon=10, budget=5), epsilon=0.2)
@@ -31,7 +33,7 @@ class EpsilonGreedy(LinearLearner):
             raise ValueError(f"epsilon must lie in [0, 1], got {self.epsilon}")
 
     def decide(self, state: LearnerState, features: ArrayLike, uniforms: ArrayLike) -> Choice:
-        """One arm per lane; null only where no arm can be paid."""
+        """Return one arm per lane; null only in a lane that cannot pay any arm."""
         x = self.features(state, features)
         lanes = x.shape[0]
         u = finite("uniforms", uniforms, (lanes,))

@@ -1,4 +1,4 @@
-"""What the linear baselines share: ridge regression of reward and costs, an account, and the form of their answers."""
+"""The part that the linear baselines share: ridge regression of the reward and the costs, and an account."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from cbwk_core.problem import Problem
 from cbwk_core.ticket import NULL_ARM, Ticket
 
 MODELS = ("shared", "per_arm")
-# Scores this close are ties and go to the lower index: which of two equal sums comes out larger in the last place may
-# depend on the kernel that multiplies the matrices, and that on the number of lanes.
+# Scores within this distance are ties, and the lower index wins. The last bit of a matrix product can depend on the
+# number of lanes, so an exact comparison could choose different arms for equal scores.
 TIE = 1e-12
 
 
 class LearnerState(NamedTuple):
-    """What a linear baseline knows."""
+    """The account and the regression of a linear baseline."""
 
     account: Account
-    oracle: NewtonState  # targets: reward, then costs in max costs
+    oracle: NewtonState  # its targets are the reward, then the costs in max costs
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLearner(Baseline):
-    """Ridge regression on one Gram matrix, which is the Newton oracle with the identity link and no projection.
+    """Ridge regression with one Gram matrix: the Newton oracle with the identity link and without projection.
 
     >>> problem = Problem.of(arms=2, dimension=2, resources=1, horizon=10, budget=5)
     >>> learner = LinearLearner(problem=problem)
@@ -55,37 +55,37 @@ class LinearLearner(Baseline):
 
     @cached_property
     def oracle(self) -> Newton:
-        """Reward and costs of one round; one block of parameters per arm, or one for all."""
+        """The regression of the reward and the costs: one block of parameters per arm, or one block for all arms."""
         blocks = self.arms if self.model == "per_arm" else 1
         return Newton(dimension=self.problem.dimension, targets=1 + self.resources, blocks=blocks, ridge=self.ridge)
 
     def init(self, lanes: int = 1) -> LearnerState:
-        """The state before any round."""
+        """Return the state before the first round."""
         return LearnerState(accounts.new_account(self.problem, lanes), self.oracle.init(lanes))
 
     def features(self, state: LearnerState, features: ArrayLike) -> Array:
-        """The features of one row per lane, checked."""
+        """Return the checked features of one row per lane; a wrong shape raises a ValueError."""
         lanes, dimension = state.account.round.size, self.problem.dimension
         if self.model == "per_arm":
             return finite("features", features, (lanes, dimension))
         return finite("features", features, (lanes, self.arms, dimension))
 
     def predict(self, state: LearnerState, features: ArrayLike) -> Array:
-        """Reward, then costs in max costs, of every arm: (lanes, arms, 1 + d)."""
+        """Return the predicted reward, then the predicted costs in max costs, of every arm: (lanes, arms, 1 + d)."""
         return self.oracle.predict(state.oracle, self.features(state, features))
 
     def playable(self, state: LearnerState) -> NDArray[np.bool_]:
-        """Which arms may be played, (lanes, arms)."""
+        """Return the arms that each lane may play: (lanes, arms)."""
         return accounts.playable(self.problem, state.account)
 
     def commit(self, state: LearnerState, ticket: Ticket) -> LearnerState:
-        """Count the round and hold what the arm may cost."""
+        """Count the round and take the hold of the arm."""
         return state._replace(account=accounts.committed(state.account, ticket.arm))
 
     def settle(
         self, state: LearnerState, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike, learn: Learn = True
     ) -> LearnerState:
-        """Book the costs, and teach the oracle the rows it may learn from."""
+        """Book the costs and update the regression with the rows of real arms where `learn` is true."""
         rows = tickets.arm.size
         y = finite("rewards", rewards, (rows,))
         c = finite("costs", costs, (rows, self.resources))
@@ -99,12 +99,12 @@ class LinearLearner(Baseline):
         return LearnerState(accounts.settled(state.account, tickets.arm, c), oracle)
 
     def cancel(self, state: LearnerState, tickets: Ticket) -> LearnerState:
-        """Give the holds back; nothing is learnt."""
+        """Release the holds; the regression does not change."""
         return state._replace(account=accounts.cancelled(state.account, tickets.arm))
 
 
 def best_column(scores: Array, allowed: NDArray[np.bool_]) -> Integers:
-    """The first best allowed arm of each row, the number of arms where none is allowed.
+    """Return the first of the best allowed arms of each row, or the number of arms if none is allowed.
 
     >>> best_column(np.array([[1.0, 2.0, 2.0], [3.0, 0.0, 0.0]]), np.array([[True, True, True], [False] * 3]))
     array([1, 3])
@@ -115,10 +115,10 @@ def best_column(scores: Array, allowed: NDArray[np.bool_]) -> Integers:
     return np.where(allowed.any(axis=1), first, scores.shape[1])
 
 
-def certain(column: Integers, columns: int) -> Array:
-    """Probability 1 for one column of each row.
+def one_hot(column: Integers, columns: int) -> Array:
+    """Return probabilities (rows, columns) that are 1 in one column of each row.
 
-    >>> certain(np.array([2, 0]), 3)
+    >>> one_hot(np.array([2, 0]), 3)
     array([[0., 0., 1.],
            [1., 0., 0.]])
     """

@@ -1,4 +1,4 @@
-"""An even-pace throttle around any policy: what ad servers do who pace without learning prices."""
+"""A throttle that spends the budgets of any policy evenly over the horizon, as ad servers without prices do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cbwk_core.ticket import NULL_ARM, Choice, Ticket
 
 
 class ThrottleState(NamedTuple, Generic[State]):
-    """The policy's state, and the throttle's own account beside it."""
+    """The state of the inner policy and the account of the throttle."""
 
     inner: State
     account: Account
@@ -25,10 +25,10 @@ class ThrottleState(NamedTuple, Generic[State]):
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle(Generic[State]):
-    """Plays what the policy says while spend keeps to the even pace, else null.
+    """Plays the arm of the inner policy, or null while the spend is ahead of an even spend.
 
-    Resource j is on pace in round t (from 0) when spent_j + held_j <= budget_j·(t + 1)/T + one max cost of j. Holds
-    count, or a delay would let the first rounds run away.
+    Resource j is not ahead in round t (from 0) if spent_j + held_j <= budget_j·(t + 1)/T + one max cost of j. Holds
+    count, because otherwise the first rounds would overspend when outcomes are late.
 
     >>> from cbwk_core.baselines.greedy import EpsilonGreedy
     >>> problem = Problem.of(arms=2, dimension=2, resources=1, horizon=100, budget=10)
@@ -37,7 +37,7 @@ class Throttle(Generic[State]):
     >>> for _ in range(3):
     ...     choice = policy.decide(state, np.eye(2)[None], np.array([0.1]))
     ...     state = policy.commit(state, choice.ticket)
-    >>> choice.arm  # two holds are open and three rounds' pace is 0.3
+    >>> choice.arm  # two holds are open; the line in the third round is 0.3 + 1
     array([-1])
     """
 
@@ -48,32 +48,32 @@ class Throttle(Generic[State]):
 
     @property
     def arms(self) -> int:
-        """How many arms there are, without the null arm."""
+        """The number of arms, without the null arm."""
         return self.policy.arms
 
     @property
     def resources(self) -> int:
-        """How many budgets there are."""
+        """The number of budgets."""
         return self.policy.resources
 
     @property
     def model(self) -> str:
-        """The policy's."""
+        """The model of the inner policy."""
         return self.policy.model
 
     def init(self, lanes: int = 1) -> ThrottleState[State]:
-        """The state before any round."""
+        """Return the state before the first round."""
         return ThrottleState(self.policy.init(lanes), accounts.new_account(self.problem, lanes))
 
     def decide(self, state: ThrottleState[State], features: Array, uniforms: Array) -> Choice:
-        """The policy's choice, or null with certainty in a lane that is ahead of the even pace."""
+        """Return the choice of the inner policy, or null with probability 1 in a lane that is ahead."""
         choice = self.policy.decide(state.inner, features, uniforms)
         ahead = self._ahead(state.account)
         if not ahead.any():
             return choice
-        rest = ~ahead[:, None]
+        on_time = ~ahead[:, None]
         ticket = choice.ticket
-        probabilities = choice.probabilities * rest
+        probabilities = choice.probabilities * on_time
         probabilities[:, -1] += ahead
         return choice._replace(
             arm=np.where(ahead, NULL_ARM, choice.arm),
@@ -81,26 +81,26 @@ class Throttle(Generic[State]):
             probabilities=probabilities,
             ticket_source=Ticket.of(
                 arm=np.where(ahead, NULL_ARM, ticket.arm),
-                features=ticket.features * rest,
+                features=ticket.features * on_time,
                 reward=ticket.reward * ~ahead,
-                costs=ticket.costs * rest,
+                costs=ticket.costs * on_time,
                 rho=ticket.rho,
                 value=ticket.value,
                 round=ticket.round,
-                hold=ticket.hold * rest,
+                hold=ticket.hold * on_time,
                 context=ticket.context,
             ),
         )
 
     def _ahead(self, account: Account) -> NDArray[np.bool_]:
-        """Which lanes have spent too much for their round, (lanes,)."""
+        """Return which lanes have spent and held too much for their round: (lanes,)."""
         share = (account.round[:, None] + 1) / self.problem.horizon
         line = np.array(self.problem.budget) * share + self.problem.unit
         over: NDArray[np.bool_] = account.spent + accounts.held(self.problem, account) > line
         return np.asarray(over.any(axis=1))
 
     def commit(self, state: ThrottleState[State], ticket: Ticket) -> ThrottleState[State]:
-        """Count the decisions on both sides."""
+        """Count the decisions in the inner policy and in the account."""
         return ThrottleState(self.policy.commit(state.inner, ticket), accounts.committed(state.account, ticket.arm))
 
     def settle(
@@ -111,19 +111,19 @@ class Throttle(Generic[State]):
         costs: ArrayLike,
         learn: Learn = True,
     ) -> ThrottleState[State]:
-        """Book the costs on both sides; the policy learns."""
+        """Book the costs in the inner policy, which learns, and in the account."""
         c = np.asarray(costs, dtype=np.float64)
         inner = self.policy.settle(state.inner, tickets, np.asarray(rewards, dtype=np.float64), c, learn)
         return ThrottleState(inner, accounts.settled(state.account, tickets.arm, c))
 
     def cancel(self, state: ThrottleState[State], tickets: Ticket) -> ThrottleState[State]:
-        """Give the holds back on both sides."""
+        """Release the holds in the inner policy and in the account."""
         return ThrottleState(self.policy.cancel(state.inner, tickets), accounts.cancelled(state.account, tickets.arm))
 
     def refresh_due(self, state: ThrottleState[State]) -> bool:
-        """Whether the policy has something to do."""
+        """Return whether the refresh of the inner policy is due."""
         return self.policy.refresh_due(state.inner)
 
     def refresh(self, state: ThrottleState[State]) -> ThrottleState[State]:
-        """The policy's refresh."""
+        """Return the state after the refresh of the inner policy."""
         return state._replace(inner=self.policy.refresh(state.inner))
