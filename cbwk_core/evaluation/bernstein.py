@@ -1,4 +1,4 @@
-"""Empirical Bernstein bounds: intervals that hold at any number of rounds, for outcomes of a known range."""
+"""Empirical Bernstein bounds: intervals that are valid for any number of rounds, for outcomes of a known range."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from cbwk_core.arrays import Array, Integers
 
 
 def bernstein_radius(rows: Array, spans: Array, error: float) -> Array:
-    """√(2·V·ln(4/δ)/n) + 7·span·ln(4/δ)/(3(n - 1)) for each column (Maurer & Pontil 2009, Theorem 4, on both sides).
+    """Return √(2·V·ln(4/δ)/n) + 7·span·ln(4/δ)/(3(n - 1)) of each column (Maurer & Pontil 2009, Theorem 4, two-sided).
 
-    rows (n, k) independent, spans (k,) the length of the interval each column lies in, V the sample variance: with
-    probability 1 - δ a column's mean is within its radius of its expectation. A single round says nothing.
+    rows (n, k) are independent, spans (k,) are the lengths of the columns' ranges, V is the sample variance, δ is
+    `error`. With probability 1 - δ the mean of a column is within its radius of the expectation. Infinite for n = 1.
 
     >>> bernstein_radius(np.tile([[0.0], [1.0]], (500, 1)), np.array([1.0]), error=0.05).round(3)
     array([0.057])
@@ -26,17 +26,17 @@ def bernstein_radius(rows: Array, spans: Array, error: float) -> Array:
 
 
 def ips_radius(rows: Array, ranges: Array, weight_max: float, error: float) -> Array:
-    """For w·y with w in [0, weight_max] and y in its range (k, 2)."""
+    """Return the radius for rows w·y with w in [0, weight_max] and y in ranges (k, 2)."""
     return bernstein_radius(rows, weight_max * (ranges[:, 1] - ranges[:, 0]), error)
 
 
 def snips_radius(
     weights: Array, outcomes: Array, mass: Array, ratio: Array, ranges: Array, weight_max: float, error: float
 ) -> Array:
-    """For the mean of w·(y - θ) + θ·mass, whatever θ was fitted within the range of y.
+    """Return the radius for the mean of w·(y - θ) + θ·mass, for any fitted θ (`ratio`) in the range of y.
 
-    The mean is linear in θ. So where it is close to its expectation at both ends of the range, it is for every θ
-    between, fitted to the same rounds or not: half of δ for each end, and the radius is interpolated.
+    The mean is linear in θ. If it is close to its expectation at both ends of the range, it is close for every θ
+    between them, even if θ was fitted to the same rounds. Each end gets half of δ; the radius is interpolated.
     """
     low, high = ranges[:, 0], ranges[:, 1]
     length = np.maximum(high - low, np.finfo(np.float64).tiny)
@@ -49,10 +49,10 @@ def snips_radius(
 
 
 def dr_radius(rows: Array, fold: Integers, ranges: Array, weight_max: float, error: float) -> Array:
-    """For Σπq + w·(y - q) with y and q in the range.
+    """Return the radius for rows Σπq + w·(y - q) with y and q in the ranges.
 
-    Rounds of one fold are independent given the others, which made its q; so there is a bound for each fold, at δ over
-    the number of folds, and the radius is their mean over the rounds.
+    Given the other folds, which determine q, the rounds of one fold are independent. Each fold has its own bound with
+    an equal part of δ; the radius is the mean of these bounds over the rounds.
     """
     spans = (1.0 + 2.0 * weight_max) * (ranges[:, 1] - ranges[:, 0])
     names, counts = np.unique(fold, return_counts=True)

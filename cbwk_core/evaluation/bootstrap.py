@@ -1,4 +1,4 @@
-"""Bootstrap intervals (Efron 1987): rounds are drawn with replacement and the estimate made again, many times."""
+"""Bootstrap intervals (Efron 1987): the estimate is repeated on rounds that are drawn with replacement."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from scipy.special import ndtr, ndtri
 
 from cbwk_core.arrays import Array, Integers
 
-# Beyond so many rounds neighbours are drawn together, in blocks of equal length (Carlstein 1986): the error of an
-# estimated variance is 1/√(2·blocks), under 1 %, and what neighbours share stays together.
+# A longer log is drawn in blocks of neighbouring rounds of equal length (Carlstein 1986). The relative error of an
+# estimated variance is 1/√(2·blocks), below 1 %, and blocks preserve the dependence between neighbours.
 BLOCKS_MAX = 10_000
-# Least denominator of the accelerated percentiles.
+# The lower bound of the denominator of the accelerated percentiles.
 STRETCH_MIN = 1e-3
-# Numbers of draws held at once, 8 bytes each.
+# The number of draws in memory, 8 bytes each.
 DRAWS_AT_ONCE = 4_000_000
 
 
 def blocks(rows: Array, count_max: int = BLOCKS_MAX) -> Array:
-    """Sums over neighbouring rounds with the number of rounds in front: (blocks, 1 + columns).
+    """Return the number of rounds and the sums of the columns of each block of neighbours: (blocks, 1 + columns).
 
     >>> blocks(np.array([[1.0], [2.0], [4.0]]), count_max=2)
     array([[1., 1.],
@@ -31,7 +31,7 @@ def blocks(rows: Array, count_max: int = BLOCKS_MAX) -> Array:
 
 
 def block_starts(rounds: int, count: int) -> Integers:
-    """Where blocks of as equal a length as can be begin.
+    """Return the starts of `count` blocks whose lengths differ by at most 1.
 
     >>> block_starts(10, 3)
     array([0, 3, 6])
@@ -40,7 +40,7 @@ def block_starts(rounds: int, count: int) -> Integers:
 
 
 def resampled(sums: Array, replicates: int, rng: np.random.Generator) -> Array:
-    """Sums over as many blocks drawn with replacement: (replicates, columns)."""
+    """Return the sums over equally many blocks that are drawn with replacement: (replicates, columns)."""
     size = sums.shape[0]
     result = np.empty((replicates, sums.shape[1]))
     step = max(1, DRAWS_AT_ONCE // size)
@@ -51,7 +51,7 @@ def resampled(sums: Array, replicates: int, rng: np.random.Generator) -> Array:
 
 
 def draw_counts(size: int, replicates: int, rng: np.random.Generator) -> Array:
-    """How often each of `size` blocks comes up in so many draws with replacement: (replicates, size).
+    """Return how often each block occurs in `size` draws with replacement from `size` blocks: (replicates, size).
 
     >>> draw_counts(5, 2, np.random.default_rng(1)).sum(axis=1)
     array([5., 5.])
@@ -62,16 +62,16 @@ def draw_counts(size: int, replicates: int, rng: np.random.Generator) -> Array:
 
 
 def bca_interval(estimate: float, replicates: Array, influence: Array, level: float) -> tuple[float, float]:
-    """Bias-corrected and accelerated percentiles of the replicates (Efron 1987, eq. 2.3): (lower, upper).
+    """Return the bias-corrected and accelerated percentiles of the replicates (Efron 1987, eq. 2.3): (lower, upper).
 
     With z0 = Φ⁻¹(share of replicates below the estimate) and a = Σl³ / (6·(Σl²)^{3/2}), the end for a normal quantile z
-    is the percentile Φ(z0 + (z0 + z) / (1 - a·(z0 + z))). Weighted outcomes are skewed; plain percentiles would lean
-    the wrong way.
+    is the percentile Φ(z0 + (z0 + z) / (1 - a·(z0 + z))). Weighted outcomes are skewed, which biases uncorrected
+    percentiles.
 
-    influence: (blocks,) of each block on the estimate, up to a factor.
+    influence: l of each block on the estimate (blocks,), up to a factor.
 
     >>> low, high = bca_interval(50.0, np.arange(101.0), np.array([-1.0, 1.0]), level=0.9)
-    >>> round(low, 6), round(high, 6)  # neither bias nor skew: plain percentiles
+    >>> round(low, 6), round(high, 6)  # without bias and skew: the 5 % and 95 % percentiles
     (5.0, 95.0)
     """
     energy = float(influence @ influence)
@@ -83,7 +83,7 @@ def bca_interval(estimate: float, replicates: Array, influence: Array, level: fl
     bias = ndtri(np.clip(below / count, 0.5 / count, 1.0 - 0.5 / count))
     tail = (1.0 - level) / 2.0
     shifted = bias + ndtri(np.array([tail, 1.0 - tail]))
-    # Far out and very skewed, the formula would turn round at its pole.
+    # For extreme quantiles of a very skewed estimate the denominator would change its sign.
     stretch = np.maximum(1.0 - acceleration * shifted, STRETCH_MIN)
     ends = np.quantile(replicates, ndtr(bias + shifted / stretch))
     return float(ends[0]), float(ends[1])

@@ -1,7 +1,7 @@
-"""Off-policy estimators, one formula each: numbers of each round whose mean is the estimate.
+"""Off-policy estimators, one formula each. Each function returns one row per round; the mean of the rows estimates.
 
-Outcomes y are (n, 1 + d), the reward and then the costs; weights w (n,) are those of real arms, and the null arm, which
-earns and costs nothing, needs no estimate. q is a prediction of y.
+Outcomes y are (n, 1 + d): the reward, then the costs. Weights w (n,) are 0 for the null arm, whose reward and costs are
+known to be 0. q is a prediction of y.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cbwk_core.arrays import Array
 
 
 def ips_rows(weights: Array, outcomes: Array) -> Array:
-    """w·y, the inverse propensity score (Horvitz & Thompson 1952; Li et al. 2011): (n, 1 + d).
+    """Return w·y, the inverse propensity score (Horvitz & Thompson 1952; Li et al. 2011): (n, 1 + d).
 
     >>> ips_rows(np.array([2.0, 0.0]), np.array([[1.0, 0.5], [1.0, 0.5]]))
     array([[2., 1.],
@@ -24,7 +24,7 @@ def ips_rows(weights: Array, outcomes: Array) -> Array:
 
 
 def snips_ratio(weights: Array, outcomes: Array) -> Array:
-    """θ = Σw·y / Σw, the mean outcome of a round in which the target plays a real arm: (1 + d,); 0 without weight.
+    """Return θ = Σw·y / Σw, the mean outcome of a round in which the target plays a real arm: (1 + d,). 0 if Σw = 0.
 
     >>> snips_ratio(np.array([2.0, 1.0]), np.array([[1.0, 0.5], [0.0, 0.5]])).round(3)
     array([0.667, 0.5  ])
@@ -34,11 +34,11 @@ def snips_ratio(weights: Array, outcomes: Array) -> Array:
 
 
 def snips_rows(weights: Array, outcomes: Array, mass: Array, ratio: Array) -> Array:
-    """w·(y - θ) + θ·mass: their mean at θ = Σwy/Σw is the self-normalised estimate (Swaminathan & Joachims 2015).
+    """Return w·(y - θ) + θ·mass, the self-normalised rows for θ = Σwy/Σw (Swaminathan & Joachims 2015): (n, 1 + d).
 
-    mass (n,) is the target's probability of real arms. The usual Σwy/Σw takes it for 1; with a null arm the weights of
-    real arms average the mean mass, which the log's contexts tell exactly, so the estimate is θ times that. For every
-    fixed θ the mean is unbiased: w has expectation `mass`.
+    mass (n,) is the target's probability of real arms. The standard estimate Σwy/Σw assumes mass 1. With a null arm
+    the expected weight is the mean mass, which is known exactly, so the estimate is θ times the mean mass. For every
+    fixed θ the mean is unbiased, because the expectation of w is `mass`.
 
     >>> w, y = np.array([2.0, 1.0]), np.array([[1.0], [0.0]])
     >>> snips_rows(w, y, np.ones(2), snips_ratio(w, y)).mean(axis=0).round(3)
@@ -48,9 +48,9 @@ def snips_rows(weights: Array, outcomes: Array, mass: Array, ratio: Array) -> Ar
 
 
 def dr_rows(weights: Array, outcomes: Array, predicted: Array, expected: Array) -> Array:
-    """Σ_a π(a)·q_a + w·(y - q), doubly robust (Dudík, Langford & Li 2011): (n, 1 + d).
+    """Return Σ_a π(a)·q_a + w·(y - q), the doubly robust rows (Dudík, Langford & Li 2011): (n, 1 + d).
 
-    predicted: q of the arm played, (n, 1 + d). expected: Σ_a π(a)·q_a over the real arms, (n, 1 + d).
+    predicted: q of the logged arm, (n, 1 + d). expected: Σ_a π(a)·q_a over the real arms, (n, 1 + d).
 
     >>> dr_rows(np.array([2.0]), np.array([[1.0]]), predicted=np.array([[0.75]]), expected=np.array([[0.5]]))
     array([[1.]])
@@ -58,8 +58,8 @@ def dr_rows(weights: Array, outcomes: Array, predicted: Array, expected: Array) 
     return expected + weights[:, None] * (outcomes - predicted)
 
 
-class Rows(NamedTuple):
-    """The numbers of each round, (n, 1 + d), whose means are the three estimates."""
+class PerEstimator(NamedTuple):
+    """One array for each of the three estimators."""
 
     ips: Array
     snips: Array

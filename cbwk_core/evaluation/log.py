@@ -1,36 +1,40 @@
-"""The log of a campaign as arrays, checked once, so that everything after it may trust them."""
+"""The log of a campaign as arrays that are checked once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cbwk_core.arrays import Array, Integers, as_array, finite, frozen, numbers
-from cbwk_core.ticket import NULL_ARM
+from cbwk_core.arguments import checked_arms
+from cbwk_core.arrays import Array, Integers, Mask, as_array, finite, frozen, numbers
+from cbwk_core.problem import NULL_ARM
 
-Mask = NDArray[np.bool_]
-
-# How far the probabilities of a round may exceed 1 by rounding: those of the service come back from 32-bit floats.
+# The tolerance for rounding of probabilities: the service stores them as 32-bit floats.
 ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class Log:
-    """n decided rounds in the order of time, with their outcomes; made by `Log.of`, all arrays read-only.
+    """n decided rounds in time order with their outcomes. `Log.of` makes one; all arrays are read-only.
 
-    Rounds whose outcome is not known yet are left out by the caller; that is only fair where it is chance which ones.
+    The caller leaves out rounds without an outcome. Estimates are biased if the missing rounds are not random.
+
+    >>> log = Log.of(features=[[0.1], [0.7]], eligible=[[True, True], [True, False]], arm=[1, -1],
+    ...              propensity=[0.5, 1.0], reward=[1.0, 0.0], costs=[[0.2], [0.0]])
+    >>> log.rounds, log.arms, log.resources, log.model
+    (2, 2, 1, 'per_arm')
     """
 
     features: Array  # (n, arms, m) for "shared", (n, m) for "per_arm"
-    eligible: Mask  # (n, arms), arms that could be played: asked for, not retired, affordable
+    eligible: Mask  # (n, arms), arms that the policy could play: requested, not retired, affordable
     arm: Integers  # (n,), NULL_ARM for null
-    propensity: Array  # (n,), the probability with which that arm was drawn
+    propensity: Array  # (n,), the probability with which the policy drew the arm
     reward: Array  # (n,)
     costs: Array  # (n, d), in the caller's units
-    probabilities: Array | None  # (n, arms), of every real arm; null takes the rest
-    offered: Mask  # (n, arms), arms that could be played had money been no matter
+    probabilities: Array | None  # (n, arms), of every real arm; null gets the rest
+    offered: Mask  # (n, arms), arms that the policy could play with unlimited budgets
 
     @classmethod
     def of(
@@ -45,12 +49,9 @@ class Log:
         probabilities: ArrayLike | None = None,
         offered: ArrayLike | None = None,
     ) -> Log:
-        """Copy and check; a ValueError says what was asked and what was found.
+        """Return a checked copy of the arrays; a ValueError names the expected and the found values.
 
-        >>> log = Log.of(features=[[0.1], [0.7]], eligible=[[True, True], [True, False]], arm=[1, -1],
-        ...              propensity=[0.5, 1.0], reward=[1.0, 0.0], costs=[[0.2], [0.0]])
-        >>> log.rounds, log.arms, log.resources, log.model
-        (2, 2, 1, 'per_arm')
+        offered: None if every eligible arm was offered and no other.
         """
         playable = _mask("eligible", eligible)
         rows, arms = playable.shape
@@ -71,45 +72,45 @@ class Log:
 
     @property
     def rounds(self) -> int:
-        """n."""
+        """The number of rounds, n."""
         return int(self.arm.shape[0])
 
     @property
     def arms(self) -> int:
-        """How many arms there are, without the null arm."""
+        """The number of arms, without the null arm."""
         return int(self.eligible.shape[1])
 
     @property
     def resources(self) -> int:
-        """d."""
+        """The number of resources, d."""
         return int(self.costs.shape[1])
 
     @property
     def dimension(self) -> int:
-        """m."""
+        """The number of feature coordinates, m."""
         return int(self.features.shape[-1])
 
     @property
     def model(self) -> str:
-        """ "shared" or "per_arm": the shape of the features."""
+        """ "shared" or "per_arm", which follows from the shape of the features."""
         return "shared" if self.features.ndim == 3 else "per_arm"
 
     @property
     def played(self) -> Mask:
-        """(n,), rounds in which a real arm was played."""
+        """Whether each round has a real arm: (n,)."""
         return np.asarray(self.arm != NULL_ARM)
 
     @property
     def outcomes(self) -> Array:
-        """(n, 1 + d), the reward, then the costs."""
+        """The reward, then the costs of each round: (n, 1 + d)."""
         return self.outcomes_of(slice(None))
 
     def outcomes_of(self, rows: slice) -> Array:
-        """The same of some rounds."""
+        """Return the reward, then the costs of some rounds: (rows, 1 + d)."""
         return np.concatenate([self.reward[rows, None], self.costs[rows]], axis=1)
 
     def chosen_features(self) -> Array:
-        """(n, m), of the arm that was played; for null rounds those of some arm, which nobody looks at."""
+        """Return the features of the logged arms: (n, m). The rows of null rounds have no meaning."""
         if self.model == "per_arm":
             return self.features
         return self.features[np.arange(self.rounds), np.maximum(self.arm, 0)]
@@ -128,7 +129,7 @@ def _offered(values: ArrayLike, eligible: Mask) -> Mask:
         raise ValueError(f"offered must have the shape of eligible, {eligible.shape}, got {offered.shape}")
     if (eligible & ~offered).any():
         row = int(np.flatnonzero((eligible & ~offered).any(axis=1))[0])
-        raise ValueError(f"every eligible arm must be offered, got one that is not in round {row}")
+        raise ValueError(f"every eligible arm must be offered, got an eligible arm that is not offered in round {row}")
     return offered
 
 
@@ -139,17 +140,12 @@ def _features(values: ArrayLike, rows: int, arms: int) -> Array:
 
 
 def _arms(values: ArrayLike, eligible: Mask) -> Integers:
-    arm = as_array("arm", values)
     rows, arms = eligible.shape
-    if arm.shape != (rows,) or arm.dtype.kind not in "iu":
-        raise ValueError(f"arm must hold one whole number per round ({rows}), got {arm.dtype} of shape {arm.shape}")
-    if not (NULL_ARM <= arm.min() and arm.max() < arms):
-        raise ValueError(f"arm must lie in {NULL_ARM}..{arms - 1}, got {arm.min()}..{arm.max()}")
-    arm = arm.astype(np.int64)
+    arm = checked_arms(values, rows, arms - 1).copy()
     barred = (arm != NULL_ARM) & ~eligible[np.arange(rows), arm]
     if barred.any():
         row = int(np.flatnonzero(barred)[0])
-        raise ValueError(f"the arm played must be eligible, got arm {arm[row]} in round {row}, which is not")
+        raise ValueError(f"the arm of a round must be eligible, got arm {arm[row]} in round {row}")
     return arm
 
 
@@ -158,11 +154,11 @@ def _probabilities(values: ArrayLike, eligible: Mask) -> Array:
     if given.min() < 0.0 or given.sum(axis=1).max() > 1.0 + ROUNDING:
         raise ValueError(
             f"probabilities must not be negative and sum to at most 1 in a round, "
-            f"got {given.min()} as the least and {given.sum(axis=1).max()} as the largest sum"
+            f"got a minimum of {given.min()} and a largest sum of {given.sum(axis=1).max()}"
         )
     if (given[~eligible] > 0.0).any():
         row = int(np.flatnonzero((given * ~eligible).any(axis=1))[0])
-        raise ValueError(f"probabilities must be 0 where an arm is not eligible, got more in round {row}")
+        raise ValueError(f"probabilities must be 0 for arms that are not eligible, got a positive one in round {row}")
     return given
 
 
@@ -174,13 +170,13 @@ def _check_numbers(log: Log) -> None:
     odd = ~log.played & (log.outcomes != 0.0).any(axis=1)
     if odd.any():
         row = int(np.flatnonzero(odd)[0])
-        raise ValueError(f"a null round earns and costs nothing, got {log.outcomes[row].tolist()} in round {row}")
+        raise ValueError(f"a null round must have zero outcomes, got {log.outcomes[row].tolist()} in round {row}")
     if log.probabilities is not None:
         rows = np.flatnonzero(log.played)
-        apart = np.abs(log.probabilities[rows, log.arm[rows]] - log.propensity[rows])
-        if apart.max(initial=0.0) > ROUNDING:
-            row = int(rows[apart.argmax()])
+        difference = np.abs(log.probabilities[rows, log.arm[rows]] - log.propensity[rows])
+        if difference.max(initial=0.0) > ROUNDING:
+            row = int(rows[difference.argmax()])
             raise ValueError(
-                f"propensity must be the probability of the arm played, got {log.propensity[row]} and "
+                f"propensity must be the probability of the arm of the round, got {log.propensity[row]} and "
                 f"{log.probabilities[row, log.arm[row]]} in round {row}"
             )

@@ -1,37 +1,38 @@
-"""The outcome model: a regression oracle fitted to the log, each round predicted by a fit that has not seen it."""
+"""The outcome model: a regression oracle that predicts each round of a log after a fit to other rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.oracles import Newton, NewtonState
+from cbwk_core.evaluation.ridge import is_ridge, normal_equations, ridge_state
 from cbwk_core.oracles.build import NEVER, build_oracle
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.presets import PRESETS
 
-# Two halves predict each other. With five folds the doubly robust estimate's standard error was 0.5 % smaller, but they
-# take four times the updates where a model is fitted row by row, and made empirical Bernstein intervals twice as long.
+# Each of two halves predicts the other. Five folds reduced the standard error of the doubly robust estimate by 0.5 %.
+# But they need four times the updates of a row by row fit, and they doubled the length of Bernstein intervals.
 FOLDS = 2
-# Multiples of the golden ratio, modulo 1, spread most evenly, along every arithmetic progression of the rounds.
+# Multiples of the golden ratio modulo 1 are spread evenly, also along every arithmetic progression of the rounds.
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
-# Rounds predicted at once: fifty arms and four targets make 13 MB of predictions.
+# The rounds of one prediction call: with fifty arms and four targets their predictions take 13 MB.
 CHUNK_ROWS = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeModel:
-    """How outcomes are predicted.
+    """The configuration of the outcome model.
 
-    oracle: "newton" (ridge regression, fitted in closed form), "gradient", "aggregate" or "kernel".
-    link: "identity" or "logistic", for the reward. folds: a round is predicted by a fit to the other folds.
+    oracle: "newton" (ridge regression with a closed form), "gradient", "aggregate" or "kernel".
+    link: "identity" or "logistic", for the reward. folds: a fit to the other folds predicts the rounds of a fold.
+
+    >>> OutcomeModel(link="logistic")
+    OutcomeModel(oracle='newton', link='logistic', folds=2)
     """
 
     oracle: str = "newton"
@@ -44,7 +45,7 @@ class OutcomeModel:
         self.build(dimension=1, targets=2, blocks=1)
 
     def build(self, *, dimension: int, targets: int, blocks: int) -> Oracle[Any]:
-        """The oracle for features of that many coordinates; a constant is appended."""
+        """Return the oracle for features with `dimension` coordinates and an appended constant."""
         return build_oracle(
             self.oracle,
             dimension=dimension + 1,
@@ -57,15 +58,15 @@ class OutcomeModel:
 
 
 class Fitted(NamedTuple):
-    """A model fitted once for each fold, to all rounds but the fold's."""
+    """One fit per fold, each to the rounds outside the fold."""
 
     oracle: Oracle[Any]
-    states: tuple[Any, ...]  # (folds,)
-    unit: Array  # (1 + d,), what outcomes were divided by
+    states: tuple[Any, ...]  # one state of the oracle per fold
+    unit: Array  # (1 + d,), the divisor of the outcomes
 
     def predict(self, features: Array, fold: Integers) -> Array:
-        """(n, arms, 1 + d) for rounds of these folds, in the log's units."""
-        x = lifted(features)
+        """Return predictions (n, arms, 1 + d) in the units of the log; fold (n,) is the fold of each round."""
+        x = with_constant(features)
         parts = [(rows, self.states[k]) for k in range(len(self.states)) if (rows := np.flatnonzero(fold == k)).size]
         arms = x.shape[1] * self.oracle.blocks
         predictions = np.empty((x.shape[0], arms, self.unit.size))
@@ -75,9 +76,9 @@ class Fitted(NamedTuple):
 
 
 def fold_of(rounds: int, folds: int) -> Integers:
-    """The fold of each round, ⌊folds·(t·GOLDEN mod 1)⌋: every part of the flight is in every fold (Weyl 1916).
+    """Return the fold of each round, ⌊folds·(t·GOLDEN mod 1)⌋: each fold covers the whole flight evenly (Weyl 1916).
 
-    Taking turns would be as even, but a log may take turns, too: arm 0 in even rounds would be seen by one fold only.
+    A cyclic assignment fails on a cyclic log: if arm 0 is played in even rounds, only one of two folds contains it.
 
     >>> fold_of(8, 2)
     array([0, 1, 0, 1, 0, 0, 1, 0])
@@ -85,10 +86,10 @@ def fold_of(rounds: int, folds: int) -> Integers:
     return np.asarray(np.arange(rounds) * GOLDEN % 1.0 * folds, dtype=np.int64)
 
 
-def lifted(features: Array) -> Array:
-    """(n, candidates, m + 1): features of each candidate, or of the one context, and a constant.
+def with_constant(features: Array) -> Array:
+    """Return the features of each candidate, or of the one context, with a constant 1: (n, candidates, m + 1).
 
-    >>> lifted(np.array([[0.5]]))
+    >>> with_constant(np.array([[0.5]]))
     array([[[0.5, 1. ]]])
     """
     x = features if features.ndim == 3 else features[:, None, :]
@@ -98,21 +99,21 @@ def lifted(features: Array) -> Array:
 def cross_fit(
     log: Log, model: OutcomeModel, unit: Array, *, jobs: int | None = None, progress: Progress | None = None
 ) -> Fitted:
-    """Fit the model once for each fold (Chernozhukov et al. 2018): no round is predicted by a fit that has seen it.
+    """Fit the model once per fold to all other folds (Chernozhukov et al. 2018), so no fit predicts its own rounds.
 
-    unit (1 + d,): outcomes are divided by it, since oracles expect them in [0, 1].
+    unit (1 + d,): the divisor of the outcomes, because oracles expect them in [0, 1].
 
     >>> log = Log.of(features=np.ones((4, 1)), eligible=np.ones((4, 1), dtype=bool), arm=[0] * 4, propensity=[1.0] * 4,
     ...              reward=[1, 0, 1, 0], costs=[[1.0]] * 4)
     >>> fitted = cross_fit(log, OutcomeModel(folds=2), np.ones(2))
-    >>> fitted.predict(log.features, fold_of(4, 2))[:, 0, 0].round(1)  # each half has seen the other
+    >>> fitted.predict(log.features, fold_of(4, 2))[:, 0, 0].round(1)  # each half predicts the other half
     array([0. , 0.9, 0. , 0.9])
     """
     oracle = model.build(
         dimension=log.dimension, targets=1 + log.resources, blocks=log.arms if log.model == "per_arm" else 1
     )
     played = np.flatnonzero(log.played)
-    x = lifted(log.chosen_features()[played])[:, 0]
+    x = with_constant(log.chosen_features()[played])[:, 0]
     y = log.outcomes[played] / unit
     block = log.arm[played] if oracle.blocks > 1 else np.zeros(played.size, dtype=np.int64)
     fold = fold_of(log.rounds, model.folds)[played]
@@ -123,69 +124,21 @@ def cross_fit(
             jobs=jobs,
             progress=progress,
         )
-        states: Sequence[Any] = [ridge_state(oracle, sums, k) for k in range(model.folds)]
+        states: list[Any] = [ridge_state(oracle, sums[:k] + sums[k + 1 :]) for k in range(model.folds)]
     else:
         parts = [(oracle, x[fold != k], y[fold != k], block[fold != k]) for k in range(model.folds)]
-        states = in_parallel(_folded, parts, jobs=jobs, progress=progress)
+        states = in_parallel(_fit, parts, jobs=jobs, progress=progress)
     return Fitted(oracle, tuple(states), frozen(np.array(unit, dtype=np.float64)))
 
 
-def _folded(oracle: Oracle[Any], x: Array, y: Array, block: Integers) -> Any:
+def _fit(oracle: Oracle[Any], x: Array, y: Array, block: Integers) -> Any:
     return oracle.update(oracle.init(), x, y, block if oracle.blocks > 1 else None)
 
 
-def is_ridge(oracle: Oracle[Any]) -> bool:
-    """Whether folding rows one by one comes to ridge regression, which has a closed form, while nothing changes."""
-    return (
-        isinstance(oracle, Newton) and oracle.link == "identity" and oracle.radius is None and oracle.forgetting is None
-    )
-
-
-class NormalEquations(NamedTuple):
-    """XᵀX and XᵀY of each block."""
-
-    gram: Array  # (blocks, m, m)
-    moment: Array  # (blocks, m, targets)
-    rows: Integers  # (blocks,)
-
-
-def normal_equations(x: Array, y: Array, block: Integers, blocks: int) -> NormalEquations:
-    """Sums over the rows of each block.
-
-    >>> normal_equations(np.array([[2.0], [1.0]]), np.array([[1.0], [3.0]]), np.array([0, 0]), 1).moment
-    array([[[5.]]])
-    """
-    order = np.argsort(block, kind="stable")
-    ends = np.searchsorted(block[order], np.arange(blocks + 1))
-    gram = np.zeros((blocks, x.shape[1], x.shape[1]))
-    moment = np.zeros((blocks, x.shape[1], y.shape[1]))
-    for b in range(blocks):
-        rows = order[ends[b] : ends[b + 1]]
-        gram[b], moment[b] = x[rows].T @ x[rows], x[rows].T @ y[rows]
-    return NormalEquations(gram, moment, np.diff(ends).astype(np.int64))
-
-
-def ridge_state(oracle: Any, sums: Sequence[NormalEquations], left_out: int) -> NewtonState:
-    """A = ridge·I + XᵀX and θ = A⁻¹XᵀY over all folds but one: where `Newton` arrives row by row."""
-    kept = [part for k, part in enumerate(sums) if k != left_out]
-    m = oracle.dimension
-    gram = np.sum([part.gram for part in kept], axis=0) + oracle.ridge * np.eye(m)
-    moment = np.sum([part.moment for part in kept], axis=0)
-    solution = np.empty((1, oracle.blocks, m + oracle.targets, m))
-    for b in range(oracle.blocks):
-        factor = cho_factor(gram[b])
-        solution[0, b, :m] = cho_solve(factor, np.eye(m))
-        solution[0, b, m:] = cho_solve(factor, moment[b]).T
-    updates = np.sum([part.rows for part in kept], axis=0)[None]
-    grams = tuple(frozen(block[None]) for block in gram)
-    blank: NewtonState = oracle.init()
-    return blank._replace(solution=frozen(solution), gram=grams, updates=frozen(updates))
-
-
 class Predicted(NamedTuple):
-    """What the doubly robust estimate needs of the model."""
+    """The predictions q that the doubly robust estimate needs."""
 
-    played: Array  # (n, 1 + d), q of the arm played; 0 for null
+    played: Array  # (n, 1 + d), q of the logged arm; 0 for null
     expected: Array  # (n, 1 + d), Σ_a π(a)·q_a
 
 
@@ -198,12 +151,12 @@ def predict_rows(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Predicted:
-    """Cross-fitted predictions, clipped to the ranges (1 + d, 2), for a target's probabilities (n, arms)."""
+    """Return cross-fitted predictions for the probabilities (n, arms) of a target, clipped to the ranges (1 + d, 2)."""
     fold = fold_of(log.rounds, len(fitted.states))
     starts = range(0, log.rounds, CHUNK_ROWS)
     chunks = [slice(start, start + CHUNK_ROWS) for start in starts]
     parts = in_parallel(
-        _predicted,
+        _predict_chunk,
         [
             (fitted, log.features[rows], fold[rows], log.arm[rows], probabilities[rows], ranges[:, 0], ranges[:, 1])
             for rows in chunks
@@ -214,16 +167,16 @@ def predict_rows(
     return Predicted(np.concatenate([part.played for part in parts]), np.concatenate([part.expected for part in parts]))
 
 
-def _predicted(
+def _predict_chunk(
     fitted: Fitted, features: Array, fold: Integers, arm: Integers, probabilities: Array, low: Array, high: Array
 ) -> Predicted:
-    return reduced(np.clip(fitted.predict(features, fold), low, high), arm, probabilities)
+    return played_and_expected(np.clip(fitted.predict(features, fold), low, high), arm, probabilities)
 
 
-def reduced(predictions: Array, arm: Integers, probabilities: Array) -> Predicted:
-    """From predictions (n, arms, 1 + d) of every arm to those the estimate needs.
+def played_and_expected(predictions: Array, arm: Integers, probabilities: Array) -> Predicted:
+    """Return the predictions of the logged arms, and the means of all predictions (n, arms, 1 + d) under π.
 
-    >>> reduced(np.array([[[1.0], [3.0]]]), np.array([1]), np.array([[0.5, 0.25]]))
+    >>> played_and_expected(np.array([[[1.0], [3.0]]]), np.array([1]), np.array([[0.5, 0.25]]))
     Predicted(played=array([[3.]]), expected=array([[1.25]]))
     """
     played = predictions[np.arange(arm.size), arm] * (arm >= 0)[:, None]

@@ -1,4 +1,4 @@
-"""Independent parts on whatever backend joblib is set to: threads, processes, Dask, Ray."""
+"""Parallel calls on the backend that joblib is configured for: threads, processes, Dask or Ray."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed, effective_n_jobs  # type: ignore[import-untyped]
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]  # parts done, parts in all
+Progress = Callable[[int, int], None]  # called with the work done and the total work
 
-# Parts handed out to each worker between two reports of progress: with one, all would wait for the slowest.
-PARTS_PER_WORKER = 4
+# The calls per worker between two progress reports. With one call, all workers would wait for the slowest.
+CALLS_PER_WORKER = 4
 
 
 def in_parallel(
@@ -20,14 +20,14 @@ def in_parallel(
     *,
     jobs: int | None = None,
     prefer: str = "threads",
-    per_worker: int = PARTS_PER_WORKER,
+    per_worker: int = CALLS_PER_WORKER,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """The results of `task(*arguments)` in order.
+    """Return `task(*given)` for each `given` in `arguments`, in their order.
 
-    jobs: workers, or None for what `joblib.parallel_config` says, one without it. prefer: what they are unless it says
-    so: "threads" for parts that are numpy's, which lets other threads run, "processes" for parts that are Python's.
-    per_worker: parts handed out to each between two reports of progress.
+    jobs: the number of workers; None uses `joblib.parallel_config`, or one worker if that is not set.
+    prefer: the workers if `parallel_config` names no backend: "threads" for tasks that run in numpy, which releases the
+    interpreter lock, or "processes" for tasks that run in Python. per_worker: calls between two progress reports.
 
     >>> in_parallel(pow, [(2, 3), (3, 2)])
     [8, 9]
@@ -35,8 +35,8 @@ def in_parallel(
     wave = per_worker * int(effective_n_jobs(jobs))
     results: list[Result] = []
     for start in range(0, len(arguments), wave):
-        part = arguments[start : start + wave]
-        results.extend(Parallel(n_jobs=jobs, prefer=prefer)(delayed(task)(*given) for given in part))
+        batch = arguments[start : start + wave]
+        results.extend(Parallel(n_jobs=jobs, prefer=prefer)(delayed(task)(*given) for given in batch))
         if progress is not None:
             progress(len(results), len(arguments))
     return results

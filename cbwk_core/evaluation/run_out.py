@@ -1,4 +1,4 @@
-"""When a policy's budgets would have run out, and what it would have earned until then."""
+"""Estimates when the budgets of a policy would have run out, and its reward until then."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.evaluation.bootstrap import blocks, draw_counts
 
-# Blocks of the flight: the time of running out is interpolated within one.
+# The maximal number of blocks of a flight. The time of running out is interpolated within a block.
 BLOCKS_MAX = 500
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval."""
+    """An estimate with its interval.
+
+    >>> Interval(0.62, lower=0.58, upper=0.66)
+    Interval(value=0.62, lower=0.58, upper=0.66)
+    """
 
     value: float
     lower: float
@@ -23,27 +27,32 @@ class Interval(NamedTuple):
 
 
 class RunOut(NamedTuple):
-    """The end of the money."""
+    """The time at which the first budget runs out.
 
-    share: Interval  # of the flight, 1 where the budgets last
-    reward: Interval  # in all, until then
-    resource: int | None  # the one that runs out first, None where all last
-    lasts: float  # share of the bootstrap's flights in which all budgets last
+    >>> end = RunOut(Interval(1.0, 0.9, 1.0), Interval(900.0, 850.0, 950.0), resource=None, lasts=0.8)
+    >>> end.share.value, end.lasts
+    (1.0, 0.8)
+    """
+
+    share: Interval  # share of the flight until then; 1 if all budgets last
+    reward: Interval  # total reward until then
+    resource: int | None  # the resource that runs out first; None if all budgets last
+    lasts: float  # share of the bootstrap flights in which all budgets last
 
 
 class _Ends(NamedTuple):
     share: Array  # (flights,)
     reward: Array  # (flights,)
-    resource: Integers  # (flights,), -1 where all last
+    resource: Integers  # (flights,), -1 if all budgets last
 
 
 def run_out(
     rows: Array, budget: Array, horizon: int, *, level: float, replicates: int, rng: np.random.Generator
 ) -> RunOut:
-    """The end of the budgets (d,), from estimated rewards and costs of each round (n, 1 + d) in the order of time.
+    """Return when the budgets (d,) run out, from the estimated reward and costs of each round (n, 1 + d) in time order.
 
-    The log stands for a flight of `horizon` rounds: where it has fewer or more, each stands for horizon / n. The
-    interval comes from flights put together from the log's blocks, drawn with replacement and kept in order.
+    The log represents a flight of `horizon` rounds, so each of its n rounds counts horizon / n times. The interval
+    comes from flights that consist of the log's blocks, drawn with replacement and sorted by time.
 
     >>> rows = np.tile([0.5, 0.25], (1000, 1))
     >>> end = run_out(rows, np.array([125.0]), 1000, level=0.95, replicates=50, rng=np.random.default_rng(1))
@@ -51,20 +60,20 @@ def run_out(
     (0.5, 250.0, 0)
     """
     sums = blocks(rows, BLOCKS_MAX) * (horizon / rows.shape[0])
-    flown = _ends(np.ones((1, sums.shape[0])), sums, budget)
+    logged = _ends(np.ones((1, sums.shape[0])), sums, budget)
     drawn = _ends(draw_counts(sums.shape[0], replicates, rng), sums, budget)
     tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
-    resource = int(flown.resource[0])
+    resource = int(logged.resource[0])
     return RunOut(
-        share=Interval(float(flown.share[0]), *np.quantile(drawn.share, tails).tolist()),
-        reward=Interval(float(flown.reward[0]), *np.quantile(drawn.reward, tails).tolist()),
+        share=Interval(float(logged.share[0]), *np.quantile(drawn.share, tails).tolist()),
+        reward=Interval(float(logged.reward[0]), *np.quantile(drawn.reward, tails).tolist()),
         resource=None if resource < 0 else resource,
         lasts=float((drawn.resource < 0).mean()),
     )
 
 
 def _ends(counts: Array, sums: Array, budget: Array) -> _Ends:
-    """Where flights end that have each block so many times: counts (flights, blocks), sums (blocks, 2 + d)."""
+    """Return the ends of flights that contain each block counts (flights, blocks) times; sums: (blocks, 2 + d)."""
     steps = counts[:, :, None] * sums
     paths = steps.cumsum(axis=1)
     flights = np.arange(counts.shape[0])
@@ -85,13 +94,14 @@ def _ends(counts: Array, sums: Array, budget: Array) -> _Ends:
     return _Ends(share, reward, resource)
 
 
-def in_words(end: RunOut, names: Sequence[str] | None = None) -> str:
-    """The answer as a sentence; names of the resources in their order, if they have any.
+def run_out_sentence(end: RunOut, names: Sequence[str] | None = None) -> str:
+    """Return the estimate as a sentence; `names` are the names of the resources in their order.
 
-    >>> in_words(RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0))
+    >>> end = RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0)
+    >>> run_out_sentence(end)
     'Under these budgets this policy would have run out of resource 0 at 62 % (58–66 %) of the flight; expected reward
     until then: 812.3 (790–835).'
-    >>> in_words(RunOut(Interval(0.62, 0.58, 0.66), Interval(812.3, 790, 835), 0, 0.0), ["usd"]).split(" at ")[0]
+    >>> run_out_sentence(end, ["usd"]).split(" at ")[0]
     'Under these budgets this policy would have run out of usd'
     """
     reward = f"{end.reward.value:.4g} ({end.reward.lower:.4g}–{end.reward.upper:.4g})"

@@ -1,7 +1,7 @@
-"""Policies to be evaluated: the probabilities they give the real arms of each logged round; null takes the rest.
+"""Target policies: the probabilities that they give to the real arms of each logged round. Null gets the rest.
 
-Whatever a target would like to play, only arms that were eligible in the logged round count: the log cannot tell what
-the others would have earned. Probability on other arms goes to null.
+A target can only play arms that were eligible in the logged round, because the log contains no outcomes of other arms.
+`restrict` moves the probability of other arms to null.
 """
 
 from __future__ import annotations
@@ -13,24 +13,33 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.arrays import Array, finite
-from cbwk_core.evaluation.log import ROUNDING, Log, Mask
+from cbwk_core.arrays import Array, Mask, finite
+from cbwk_core.evaluation.log import ROUNDING, Log
 from cbwk_core.evaluation.parallel import Progress
 
-# Rounds a caller's function is asked about at once.
+# The rounds of one call of a caller's function.
 CHUNK_ROWS = 65_536
 
 
 class Target(Protocol):
-    """Something that can be evaluated."""
+    """A policy that `evaluate` accepts.
+
+    >>> class Never:
+    ...     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
+    ...         return np.zeros((log.rounds, log.arms))
+    >>> target: Target = Never()
+    """
 
     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
-        """(n, arms), each round's at most 1 in sum; null takes the rest. Progress is told (rounds done, rounds)."""
+        """Return probabilities (n, arms) with a sum of at most 1 per round; null gets the rest.
+
+        progress: called with (rounds done, rounds).
+        """
 
 
 @dataclass(frozen=True)
 class FixedArm:
-    """Always the same arm.
+    """Always plays one arm.
 
     >>> log = Log.of(features=np.zeros((1, 1)), eligible=[[True, True]], arm=[0], propensity=[0.5], reward=[1],
     ...              costs=[[1]])
@@ -41,7 +50,7 @@ class FixedArm:
     arm: int
 
     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
-        """1 for the arm."""
+        """Return 1 for the arm and 0 for the others."""
         if isinstance(self.arm, bool) or not isinstance(self.arm, int | np.integer) or not 0 <= self.arm < log.arms:
             raise ValueError(f"the fixed arm must lie in 0..{log.arms - 1}, got {self.arm!r}")
         result = np.zeros((log.rounds, log.arms))
@@ -51,7 +60,7 @@ class FixedArm:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every eligible real arm alike.
+    """Plays each eligible real arm with the same probability.
 
     >>> log = Log.of(features=np.zeros((1, 1)), eligible=[[True, True, False]], arm=[0], propensity=[0.5], reward=[1],
     ...              costs=[[1]])
@@ -60,13 +69,13 @@ class Uniform:
     """
 
     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
-        """1 over the number of eligible arms."""
+        """Return 1 / the number of eligible arms, for each of them."""
         return np.asarray(log.eligible / np.maximum(log.eligible.sum(axis=1, keepdims=True), 1))
 
 
 @dataclass(frozen=True)
 class FromFunction:
-    """A caller's function of (features, eligible), for any number of rounds, to probabilities (n, arms).
+    """Plays by a function that maps (features, eligible) of any number of rounds to probabilities (n, arms).
 
     >>> log = Log.of(features=[[0.2], [0.8]], eligible=np.ones((2, 2), dtype=bool), arm=[0, 1], propensity=[0.5, 0.5],
     ...              reward=[1, 0], costs=[[1], [1]])
@@ -78,27 +87,27 @@ class FromFunction:
     function: Callable[[Array, Mask], ArrayLike]
 
     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
-        """What the function says, some rounds at a time."""
-        parts = []
+        """Return the results of the function, which is called for `CHUNK_ROWS` rounds at a time."""
+        chunks = []
         for start in range(0, log.rounds, CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             eligible = log.eligible[rows]
             given = self.function(log.features[rows], eligible)
-            parts.append(finite("the function's probabilities", given, eligible.shape))
+            chunks.append(finite("the function's probabilities", given, eligible.shape))
             if progress is not None:
                 progress(min(start + CHUNK_ROWS, log.rounds), log.rounds)
-        return np.concatenate(parts)
+        return np.concatenate(chunks)
 
 
 class Restricted(NamedTuple):
-    """A target on the logged eligible arms."""
+    """A target that plays eligible arms only."""
 
     probabilities: Array  # (n, arms)
-    moved: float  # mean probability that was on other arms and is null's now
+    moved: float  # mean probability that `restrict` moved from other arms to null
 
 
 def restrict(probabilities: ArrayLike, log: Log) -> Restricted:
-    """Check a target's probabilities and set those of arms that were not eligible to 0.
+    """Check the probabilities of a target and set those of arms that were not eligible to 0.
 
     >>> log = Log.of(features=np.zeros((1, 1)), eligible=[[True, False]], arm=[0], propensity=[1.0], reward=[1],
     ...              costs=[[1]])
@@ -110,7 +119,6 @@ def restrict(probabilities: ArrayLike, log: Log) -> Restricted:
     if given.min() < 0.0 or largest > 1.0 + ROUNDING:
         raise ValueError(
             f"a target's probabilities must not be negative and sum to at most 1 in a round, "
-            f"got {given.min()} as the least and {largest} as the largest sum"
+            f"got a minimum of {given.min()} and a largest sum of {largest}"
         )
-    kept = given * log.eligible
-    return Restricted(kept, float((given * ~log.eligible).sum(axis=1).mean()))
+    return Restricted(given * log.eligible, float((given * ~log.eligible).sum(axis=1).mean()))

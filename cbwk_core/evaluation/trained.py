@@ -1,4 +1,4 @@
-"""Another SquareCBwK as the target: it learns from the logged outcomes and paces its own expected spend."""
+"""Another SquareCBwK as the target: it learns from the logged outcomes, and its prices follow its expected spend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from cbwk_core import two_stage
 from cbwk_core.arrays import Array
-from cbwk_core.evaluation.along import check_fit, next_batch
+from cbwk_core.evaluation.batches import check_fit, next_batch
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress
 from cbwk_core.policy import SquareCBwK
@@ -18,52 +18,46 @@ from cbwk_core.ticket import NULL_ARM, Ticket
 
 @dataclass(frozen=True)
 class Trained:
-    """A policy trained along the log.
+    """A policy that is trained on the log, round by round.
 
-    In each round it gives the probabilities that follow from the rounds before: its oracle has learnt the logged arms'
-    outcomes, its prices have moved by its own predicted costs, expected over its own probabilities. So these depend on
-    the past of the log only, and the estimators' expectation holds round by round. What it does not show: with other
-    arms played it would have learnt other things.
+    Its oracle learns the outcomes of the logged arms. Its prices follow its own predicted costs, expected over its own
+    probabilities. Its probabilities in a round depend on earlier rounds only, so the estimators stay unbiased in each
+    round. Limitation: if the policy had played its own arms, it would have learnt from other outcomes.
+
+    >>> log = Log.of(features=np.ones((3, 1)), eligible=np.ones((3, 2), dtype=bool), arm=[0, 1, 0],
+    ...              propensity=[0.5] * 3, reward=[0, 1, 0], costs=[[0.5]] * 3)
+    >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=3, budget=3, model="per_arm")
+    >>> Trained(policy).probabilities(log).argmax(axis=1)  # ties go to arm 0; arm 1 earns in the second round
+    array([0, 0, 1])
     """
 
     policy: SquareCBwK
 
     def probabilities(self, log: Log, progress: Progress | None = None) -> Array:
-        """Of each round, given those before it; once its own budgets are spent it plays null.
-
-        >>> log = Log.of(features=np.ones((3, 1)), eligible=np.ones((3, 2), dtype=bool), arm=[0, 1, 0],
-        ...              propensity=[0.5] * 3, reward=[0, 1, 0], costs=[[0.5]] * 3)
-        >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=3, budget=3, model="per_arm")
-        >>> Trained(policy).probabilities(log).argmax(axis=1)  # ties go to arm 0, then arm 1 was seen to earn
-        array([0, 0, 1])
-        """
+        """Return the probabilities of each round given the earlier rounds; null after its own budgets are spent."""
         policy = self.policy
         check_fit(policy, log)
         if two_stage.mode_of(policy) != "off":
-            raise ValueError(f"a policy trained along a log must have one stage, got two_stage={policy.two_stage!r}")
+            raise ValueError(f"a policy trained on a log must have one stage, got two_stage={policy.two_stage!r}")
         state = policy.init()
         result = np.zeros((log.rounds, log.arms))
         chosen = log.chosen_features()
-        rows = next_batch(policy, _left(policy, state), 0, log.rounds)
+        rows = next_batch(policy, state, 0, log.rounds)
         while rows is not None:
             state, result[rows] = _step(policy, state, log, chosen, rows)
             if progress is not None:
                 progress(rows.stop, log.rounds)
-            rows = next_batch(policy, _left(policy, state), rows.stop, log.rounds)
+            rows = next_batch(policy, state, rows.stop, log.rounds)
         return result
 
 
-def _left(policy: SquareCBwK, state: State) -> Array:
-    return np.asarray(np.asarray(policy.budget) - state.spent[0])
-
-
 def _step(policy: SquareCBwK, state: State, log: Log, chosen: Array, rows: slice) -> tuple[State, Array]:
-    """The state after some rounds, and the probabilities before them."""
+    """Return the state after some rounds and the probabilities of these rounds."""
     x, arm = log.features[rows], log.arm[rows]
     size = arm.size
     choice = policy.decide(state, x, np.zeros(size), exclude=~log.eligible[rows])
     given = choice.probabilities[:, :-1]
-    predictions, rho = policy.predict(state, x), np.broadcast_to(policy.quote(state).rho, (size, policy.resources))
+    predictions, rho = policy.predict(state, x), choice.ticket.rho
     expected = np.matmul(given[:, None, :], predictions)[:, 0]
     plays = given.any(axis=1)
     own = Ticket.of(

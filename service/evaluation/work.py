@@ -22,7 +22,7 @@ from cbwk_core.evaluation import (
     Trained,
     Uniform,
     evaluate,
-    in_words,
+    run_out_sentence,
     what_if_budgets,
 )
 from cbwk_core.evaluation.parallel import Progress
@@ -175,7 +175,7 @@ def _run_out(campaign: Campaign, came_to: Evaluation) -> dict[str, Any]:
         "resource": None if end.resource is None else campaign.resources[end.resource],
         "lasts": end.lasts,
     }
-    return {"run_out": shown, "summary": in_words(end, campaign.resources)}
+    return {"run_out": shown, "summary": run_out_sentence(end, campaign.resources)}
 
 
 def _what_if(found: Logged, campaign: Campaign, rng: np.random.Generator, progress: Progress) -> dict[str, Any]:

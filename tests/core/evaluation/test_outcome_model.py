@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import Log, OutcomeModel
-from cbwk_core.evaluation.outcome_model import cross_fit, fold_of, lifted, predict_rows
+from cbwk_core.evaluation.outcome_model import cross_fit, fold_of, predict_rows, with_constant
 from tests.core.evaluation.worlds import MAX_COST, World
 
 UNIT = np.array([1.0, *MAX_COST])
@@ -30,7 +30,7 @@ def test_the_closed_form_is_where_the_oracle_arrives_row_by_row(model):
         oracle = fitted.oracle
         rows = np.flatnonzero(played & (fold != k))
         block = log.arm[rows] if model == "per_arm" else None
-        x = lifted(log.chosen_features()[rows])[:, 0]
+        x = with_constant(log.chosen_features()[rows])[:, 0]
         online = oracle.update(oracle.init(), x, log.outcomes[rows] / UNIT, block)
         np.testing.assert_allclose(state.theta, online.theta, atol=1e-9)
         np.testing.assert_allclose(state.inverse, online.inverse, atol=1e-9)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cbwk_core.evaluation import FromFunction, Interval, RunOut, evaluate, in_words
+from cbwk_core.evaluation import FromFunction, Interval, RunOut, evaluate, run_out_sentence
 from cbwk_core.evaluation.run_out import run_out
 from tests.core.evaluation.worlds import MAX_COST, World
 
@@ -71,11 +71,11 @@ def test_intervals_hold_the_true_end_about_as_often_as_they_say():
 
 def test_the_answer_says_when_and_what_until_then():
     spent = RunOut(Interval(0.62, 0.58, 0.66), Interval(812.0, 790.0, 835.0), 0, 0.0)
-    assert in_words(spent) == (
+    assert run_out_sentence(spent) == (
         "Under these budgets this policy would have run out of resource 0 at 62 % (58–66 %) of the flight; "
         "expected reward until then: 812 (790–835)."
     )
     lasting = RunOut(Interval(1.0, 0.97, 1.0), Interval(900.0, 850.0, 950.0), None, 0.8)
-    assert in_words(lasting) == (
+    assert run_out_sentence(lasting) == (
         "Under these budgets this policy would have lasted the flight; expected reward: 900 (850–950)."
     )

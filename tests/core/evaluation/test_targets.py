@@ -42,8 +42,8 @@ def test_a_fixed_arm_that_is_none_is_refused(arm):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (np.full((600, 4), 0.3), r"1\.2 as the largest sum"),
-        (np.full((600, 4), -0.1), r"got -0\.1 as the least"),
+        (np.full((600, 4), 0.3), r"a largest sum of 1\.2"),
+        (np.full((600, 4), -0.1), r"got a minimum of -0\.1"),
         (np.full((600, 5), 0.1), r"must have shape \(600, 4\), got \(600, 5\)"),
         (np.full((600, 4), np.nan), "must be finite, got nan"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cbwk_core import SquareCBwK
-from cbwk_core.evaluation.advance import advanced, is_fast
+from cbwk_core.evaluation.settlement import commit_and_settle, learns_in_closed_form
 
 
 def policy_of(**options):
@@ -42,8 +42,8 @@ def row_by_row(policy, state, ticket, outcomes):
 )
 def test_a_batch_at_once_leaves_the_state_that_its_rows_leave(options, fast):
     policy = policy_of(**options)
-    assert is_fast(policy) == fast
-    one, other = flown(policy, advanced), flown(policy, row_by_row)
+    assert learns_in_closed_form(policy) == fast
+    one, other = flown(policy, commit_and_settle), flown(policy, row_by_row)
     np.testing.assert_allclose(one.books, other.books, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(one.residuals, other.residuals, rtol=1e-9)
     if fast:
