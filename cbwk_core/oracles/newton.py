@@ -25,7 +25,7 @@ from cbwk_core.arrays import FLOAT, Array, Floats, Integers, folded, freeze, fro
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from cbwk_core.oracles.links import LINKS, Link, implicit_score
 from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
-from cbwk_core.oracles.watch import LEVEL_MIN, level, watched
+from cbwk_core.oracles.watch import LEVEL_MIN, alarm_level, observe_errors
 
 # Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
 # cost of one factorisation, spread over a thousand quadratic updates, does not show.
@@ -267,7 +267,7 @@ class Newton:
     def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
         """Count a row's errors, prediction minus outcome, in place; whether they say that the world has changed."""
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
-        wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
+        wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
         new.watch[lane, block], new.noticed[lane, 2:] = row, pool
         return self._is_enough(wealth, row[0], new.watch[lane])
 
@@ -276,7 +276,7 @@ class Newton:
         if wealth <= LEVEL_MIN:
             return False
         # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
-        return wealth > level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
+        return wealth > alarm_level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
 
     def restart(self, state: NewtonState, lane: int) -> NewtonState:
         """The state after somebody else has noticed that the world has changed."""
@@ -320,7 +320,7 @@ class Newton:
         watch, noticed, is_over = state.watch, state.noticed, False
         if self.watch:
             row, (changes, gone, *pool) = watch[0, block].tolist(), noticed.tolist()[0]
-            wealth = watched(row, pool, errors, leverage, self.ridge * leverage)
+            wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
             noticed = np.ndarray(noticed.shape, FLOAT, self._noticed_row.pack(changes, gone, *pool))
             watch = watch.copy()
             # An array is a buffer, though its types say so from Python 3.12 on only.

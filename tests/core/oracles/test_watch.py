@@ -1,4 +1,4 @@
-"""When an oracle says that the world has changed, and what it does then."""
+"""When an oracle detects a change, and how it restarts."""
 
 from functools import partial
 
@@ -10,13 +10,14 @@ from cbwk_core.evaluation.outcome_model import OutcomeModel
 from cbwk_core.model import with_model
 from cbwk_core.oracles import Newton, Product
 from cbwk_core.oracles.product import changes, forgotten
-from cbwk_core.oracles.watch import FEWEST, LEVEL_MIN, level, watched
+from cbwk_core.oracles.watch import LEVEL_MIN, OUTCOMES_MIN, alarm_level, observe_errors
+from cbwk_core.problem import Ticket
 from cbwk_core.snapshot import MismatchError
 from cbwk_core.ticket import Ticket
 
 
 def naive_wealth(errors, leverages, pulls):
-    """The largest log wealth after every outcome of a single block, each worked out afresh from the whole history."""
+    """The largest log wealth after every outcome of a single block, each computed from the whole history."""
     rows, targets = errors.shape
     squares = errors**2 / (1.0 + leverages[:, None])
     wealth, largest = np.zeros(targets), np.zeros(rows)
@@ -37,7 +38,7 @@ def naive_wealth(errors, leverages, pulls):
     return largest
 
 
-def test_wealth_is_what_the_whole_history_says():
+def test_incremental_wealth_equals_the_wealth_computed_from_the_whole_history():
     rng = np.random.default_rng(1)
     errors = rng.standard_normal((400, 2)) * [0.1, 3.0]
     errors[200:, 0] += 0.08
@@ -45,23 +46,23 @@ def test_wealth_is_what_the_whole_history_says():
     pulls = np.full(400, 0.004)
     row, pool = [0.0] * 7, [0.0] * 3
     rows = zip(errors.tolist(), leverages.tolist(), pulls.tolist(), strict=True)
-    found = np.array([watched(row, pool, *each) for each in rows])
+    found = np.array([observe_errors(row, pool, *each) for each in rows])
     known = leverages <= 0.1
     np.testing.assert_allclose(found[known], naive_wealth(errors, leverages, pulls)[known], atol=1e-9)
     assert found.max() > 10.0
 
 
-def test_no_wealth_that_is_not_looked_at_further_would_have_been_enough():
-    rows = FEWEST + 1
+def test_no_alarm_level_is_below_the_smallest_one():
+    rows = OUTCOMES_MIN + 1
     row, pool = [0.0] * 4, [0.0] * 2
-    wealth = [watched(row, pool, [1.0], 0.01, 0.0) for _ in range(rows)]
-    assert not any(wealth[:-1])  # who has not bet yet has gained nothing
+    wealth = [observe_errors(row, pool, [1.0], 0.01, 0.0) for _ in range(rows)]
+    assert not any(wealth[:-1])  # there are no bets yet
     assert wealth[-1] > 0.0
-    levels = [level(count, series) for count in (*range(rows, 2_000), 1e6, 1e12) for series in (1, 2, 15, 1_000)]
+    levels = [alarm_level(count, series) for count in (*range(rows, 2_000), 1e6, 1e12) for series in (1, 2, 15, 1_000)]
     assert LEVEL_MIN <= min(levels)
 
 
-def test_one_row_at_a_time_notices_what_many_rows_at_once_do():
+def test_one_row_at_a_time_detects_the_same_change_as_all_rows_at_once():
     rng = np.random.default_rng(20)
     x, y, arm = changing_world(rng, 2_000, blocks=3)
     policy = SquareCBwK(arms=3, dimension=1, resources=1, horizon=4_000, budget=4_000, model="per_arm")
@@ -89,24 +90,24 @@ def rare_and_large(rng, rows):
 
 
 def first_alarm(errors, parameters=2, series=1):
-    """The outcome at which a single target's errors say that the world has changed, or infinity."""
+    """The index of the outcome at which a single target's errors raise an alarm, or infinity."""
     row, pool = [0.0] * 4, [0.0] * 2
     for t, error in enumerate(errors.tolist()):
         leverage = parameters / (parameters + t)
-        if watched(row, pool, [error], leverage, 0.3 * leverage) > level(row[0], series):
+        if observe_errors(row, pool, [error], leverage, 0.3 * leverage) > alarm_level(row[0], series):
             return t
     return np.inf
 
 
 @pytest.mark.parametrize("draw", [normal, clicks, partial(clicks, rate=0.01), rare_and_large])
-def test_a_model_that_is_right_is_doubted_in_at_most_one_life_of_twenty(draw):
+def test_a_model_that_is_right_raises_an_alarm_in_at_most_one_of_twenty_runs(draw):
     rng = np.random.default_rng(2)
     alarms = [first_alarm(draw(rng, 2_000)) < np.inf for _ in range(150)]
     assert np.mean(alarms) <= 0.05
 
 
 @pytest.mark.parametrize(("shift", "within"), [(2.0, 50), (1.0, 100), (0.5, 300)])
-def test_a_shift_by_so_many_deviations_is_noticed_within_so_many_outcomes(shift, within):
+def test_a_larger_shift_is_detected_after_fewer_outcomes(shift, within):
     rng = np.random.default_rng(3)
     delays = []
     for _ in range(40):
@@ -117,7 +118,7 @@ def test_a_shift_by_so_many_deviations_is_noticed_within_so_many_outcomes(shift,
     assert np.median(delays) <= within
 
 
-def test_outcomes_without_noise_that_only_the_prior_explains_are_no_change():
+def test_errors_that_the_prior_explains_are_no_change():
     oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
     x = np.column_stack([np.random.default_rng(4).uniform(-1, 1, 3_000), np.ones(3_000)])
     state = oracle.update(oracle.init(), x, x @ np.array([[0.5, 0.0], [-0.5, 1.0]]))
@@ -125,23 +126,23 @@ def test_outcomes_without_noise_that_only_the_prior_explains_are_no_change():
 
 
 def changing_world(rng, rows, blocks=1):
-    """Contexts, outcomes of two targets that turn halfway, and blocks."""
+    """Contexts, outcomes of two targets whose parameters change halfway, and blocks."""
     x = np.column_stack([rng.uniform(-1, 1, rows), np.ones(rows)])
     before, after = np.array([[0.3, -0.1], [0.4, 0.5]]), np.array([[-0.3, 0.1], [0.7, 0.4]])
     mean = np.where(np.arange(rows)[:, None] < rows // 2, x @ before, x @ after)
     return x, mean + 0.1 * rng.standard_normal((rows, 2)), rng.integers(0, blocks, rows)
 
 
-def test_after_a_change_it_is_ridge_regression_around_what_was_believed_before():
+def test_after_a_change_it_is_ridge_regression_around_the_earlier_parameters():
     x, y, _ = changing_world(np.random.default_rng(5), 800)
     oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
     states = [oracle.init()]
     for row in range(800):
         states.append(oracle.update(states[-1], x[row : row + 1], y[row : row + 1]))
-    (noticed,) = np.flatnonzero(np.diff([state.changes.item() for state in states])) + 1
-    assert 400 < noticed < 450
-    assert forgotten(states[-1]) == noticed
-    believed, later = states[noticed].theta[0, :, 0], slice(noticed, None)
+    (detected,) = np.flatnonzero(np.diff([state.changes.item() for state in states])) + 1
+    assert 400 < detected < 450
+    assert forgotten(states[-1]) == detected
+    believed, later = states[detected].theta[0, :, 0], slice(detected, None)
     gram = x[later].T @ x[later] + 0.3 * np.eye(2)
     solved = np.linalg.solve(gram, x[later].T @ y[later] + 0.3 * believed)
     np.testing.assert_allclose(states[-1].theta[0, :, 0], solved, atol=1e-9)
@@ -149,9 +150,9 @@ def test_after_a_change_it_is_ridge_regression_around_what_was_believed_before()
     np.testing.assert_allclose(states[-1].gram[0][0], gram, atol=1e-9)
 
 
-def test_all_blocks_begin_anew_when_one_notices():
+def test_all_blocks_restart_when_one_detects_a_change():
     x, y, block = changing_world(np.random.default_rng(6), 2_000, blocks=3)
-    block[1_000:] = 1  # the others are not played any more
+    block[1_000:] = 1  # the other blocks get no more outcomes
     oracle = Newton(dimension=2, targets=2, blocks=3, ridge=0.3, watch=True)
     before = oracle.update(oracle.init(), x[:1_000], y[:1_000], block[:1_000])
     state = oracle.update(before, x[1_000:], y[1_000:], block[1_000:])
@@ -162,21 +163,21 @@ def test_all_blocks_begin_anew_when_one_notices():
         np.testing.assert_array_equal(state.theta[0, :, unplayed], before.theta[0, :, unplayed])
 
 
-def test_a_lane_that_notices_leaves_the_others_alone():
+def test_a_lane_that_detects_a_change_does_not_restart_the_others():
     rng = np.random.default_rng(7)
     x, y, _ = changing_world(rng, 800)
-    calm = y.copy()
-    calm[400:] = x[400:] @ np.array([[0.3, -0.1], [0.4, 0.5]]) + 0.1 * rng.standard_normal((400, 2))
+    unchanged = y.copy()
+    unchanged[400:] = x[400:] @ np.array([[0.3, -0.1], [0.4, 0.5]]) + 0.1 * rng.standard_normal((400, 2))
     oracle = Newton(dimension=2, targets=2, ridge=0.3, watch=True)
-    both = oracle.update(oracle.init(2), np.repeat(x, 2, axis=0), np.stack([y, calm], axis=1).reshape(-1, 2))
+    both = oracle.update(oracle.init(2), np.repeat(x, 2, axis=0), np.stack([y, unchanged], axis=1).reshape(-1, 2))
     np.testing.assert_array_equal(both.changes, [1, 0])
-    for lane, outcomes in enumerate((y, calm)):
+    for lane, outcomes in enumerate((y, unchanged)):
         alone = oracle.update(oracle.init(), x, outcomes)
         np.testing.assert_allclose(both.theta[lane], alone.theta[0], atol=1e-10)
         np.testing.assert_allclose(both.watch[lane], alone.watch[0], atol=1e-8)
 
 
-def test_the_parts_of_a_product_begin_anew_after_the_same_row_however_rows_are_put_together():
+def test_the_parts_of_a_product_restart_after_the_same_row_in_one_update_and_in_many():
     rng = np.random.default_rng(8)
     x = np.column_stack([rng.uniform(-1, 1, 1_500), np.ones(1_500)])
     rate = np.where(np.arange(1_500) < 750, 0.2, 0.6)
@@ -198,8 +199,8 @@ def policy_of(model="per_arm", **options):
     return SquareCBwK(**(sizes | {"model": model} | options))
 
 
-def flown(policy, lanes, rounds=1_500, start=None):
-    """States after every round, the same in all lanes; after 900 rounds arms, or what features mean, change places."""
+def states_of(policy, lanes, rounds=1_500, start=None):
+    """States after every round, the same in all lanes; after 900 rounds the arms or the features change places."""
     rng = np.random.default_rng(9)
     theta = np.array([[0.9, 0.1, 0.3], [0.1, 0.8, 0.5], [0.2, 0.2, 0.2]])
     states = [policy.init(lanes) if start is None else start]
@@ -217,9 +218,9 @@ def flown(policy, lanes, rounds=1_500, start=None):
 
 
 @pytest.mark.parametrize("model", ["per_arm", "shared"])
-def test_one_lane_in_plain_floats_notices_a_change_when_many_lanes_do(model):
+def test_one_lane_detects_a_change_in_the_same_round_as_many_lanes(model):
     policy = policy_of(model)
-    alone, beside = flown(policy, 1), flown(policy, 2)
+    alone, beside = states_of(policy, 1), states_of(policy, 2)
     np.testing.assert_array_equal(
         [policy.changes(state)[0] for state in alone], [policy.changes(state)[1] for state in beside]
     )
@@ -229,22 +230,22 @@ def test_one_lane_in_plain_floats_notices_a_change_when_many_lanes_do(model):
     np.testing.assert_allclose(policy.quote(alone[-1]).gamma[0], policy.quote(beside[-1]).gamma[1], rtol=1e-8)
 
 
-def test_exploration_begins_anew_with_the_model():
+def test_exploration_restarts_with_the_model():
     policy = policy_of()
-    states = flown(policy, 1, rounds=1_100)
-    noticed = next(t for t, state in enumerate(states) if policy.changes(state))
-    before, after = policy.quote(states[noticed - 1]), policy.quote(states[noticed])
+    states = states_of(policy, 1, rounds=1_100)
+    detected = next(t for t, state in enumerate(states) if policy.changes(state))
+    before, after = policy.quote(states[detected - 1]), policy.quote(states[detected])
     assert after.gamma < before.gamma / 10
     learnt, rounds = states[-1].learnt.item(), states[-1].round.item()
-    share = (learnt + 1 - states[noticed].learnt.item()) / (learnt + 1)
+    share = (learnt + 1 - states[detected].learnt.item()) / (learnt + 1)
     quote = policy.quote(states[-1])
     by_hand = 4.0 * np.sqrt(4 * (rounds + 1) * share / (quote.noise * 9))
     np.testing.assert_allclose(quote.gamma[0], by_hand)
 
 
-def test_what_was_noticed_lasts_in_bytes_and_goes_with_the_model():
+def test_snapshots_models_and_adopted_states_keep_the_detected_changes():
     policy = policy_of()
-    state = flown(policy, 1)[-1]
+    state = states_of(policy, 1)[-1]
     again = policy.decode(policy.encode(state))
     np.testing.assert_array_equal(again.oracle.watch, state.oracle.watch)
     np.testing.assert_array_equal(again.oracle.noticed, state.oracle.noticed)
@@ -266,7 +267,7 @@ def test_a_model_with_negative_counts_is_refused():
             policy.decode_model(policy.encode_model(forged))
 
 
-def test_who_says_how_to_forget_is_not_watched_for():
+def test_explicit_forgetting_turns_detection_off():
     assert policy_of()._oracle.watch
     for option in ({"forgetting": 0.99}, {"forgetting": 1.0}, {"preset": "paper"}, {"preset": "authors"}):
         assert not policy_of(**option)._oracle.watch
@@ -275,16 +276,16 @@ def test_who_says_how_to_forget_is_not_watched_for():
     assert not OutcomeModel().build(dimension=2, targets=2, blocks=1).watch
 
 
-def test_with_a_logistic_link_the_reward_is_watched_and_all_begin_anew():
+def test_with_a_logistic_link_only_the_reward_is_tested_for_changes():
     oracle = policy_of(link="logistic")._oracle
     assert [part.watch for part in oracle.parts] == [True, False, False]
     assert policy_of(oracle="aggregate").changes(policy_of(oracle="aggregate").init(2)).tolist() == [0, 0]
 
 
-def test_arms_that_are_added_before_or_after_outcomes_are_learnt_make_no_difference_to_what_is_noticed():
-    """Whoever catches up with a log adopts the newest arms first, and only then learns what was learnt before them."""
+def test_arms_added_before_or_after_the_outcomes_are_learnt_do_not_affect_detection():
+    """A replay of a log adopts the newest arms first and then learns the outcomes that came before them."""
     few, many = policy_of(model="per_arm", arms=2), policy_of(model="per_arm", arms=20)
-    noticed = 0
+    detected = 0
     for seed in range(12):
         x, y, block = changing_world(np.random.default_rng(seed), 700, blocks=2)
         rows = len(x)
@@ -295,5 +296,5 @@ def test_arms_that_are_added_before_or_after_outcomes_are_learnt_make_no_differe
         after = many.teach(many.adopt(few, few.init()), tickets, reward, costs)
         for one, other in zip(before.oracle, after.oracle, strict=True):
             np.testing.assert_array_equal(one, other)
-        noticed += int(before.oracle.changes.item())
-    assert noticed > 0
+        detected += int(before.oracle.changes.item())
+    assert detected > 0
