@@ -10,8 +10,8 @@ import numpy as np
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.evaluation.ridge import is_ridge, normal_equations, ridge_state
-from cbwk_core.oracles.build import NEVER, build_oracle
+from cbwk_core.oracles import Newton, NewtonState
+from cbwk_core.oracles.build import FORGETTING_OFF, build_oracle
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.presets import PRESETS
 
@@ -53,7 +53,7 @@ class OutcomeModel:
             blocks=blocks,
             preset=PRESETS["practical"],
             link=self.link,
-            forgetting=NEVER if self.oracle == "newton" else None,
+            forgetting=FORGETTING_OFF if self.oracle == "newton" else None,
         )
 
 

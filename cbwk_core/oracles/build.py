@@ -1,4 +1,4 @@
-"""From an oracle's name to an oracle for reward and costs together."""
+"""Build one oracle for reward and costs from the options of a policy."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product
 from cbwk_core.presets import FIRST_SCORE, Preset
 
-# As `forgetting`: all data keep their weight, whatever happens.
-NEVER = 1.0
+# The value of `forgetting` with which old data keep their full weight and no change is detected.
+FORGETTING_OFF = 1.0
 KINDS = ("aggregate", "gradient", "kernel", "newton")
 
 
 def build_oracle(
     kind: Any, *, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
 ) -> Oracle[Any]:
-    """One oracle for 1 + d targets: the reward with the given link, the costs with the identity or as the preset says.
+    """Return one oracle for 1 + d targets: the reward, then the costs.
 
-    `dimension` counts the constant feature where the preset appends one. An Oracle is taken as it is, if it fits.
+    The reward has the given link. The costs have the identity, or the same link if the preset links costs. `dimension`
+    includes the constant feature if the preset appends one. If `kind` is an Oracle, it is checked and returned.
+
+    >>> from cbwk_core.presets import PRESETS
+    >>> options = {"preset": PRESETS["paper"], "link": "logistic", "forgetting": None}
+    >>> [part.link for part in build_oracle("newton", dimension=2, targets=3, blocks=1, **options).parts]
+    ['logistic', 'identity']
     """
     if link not in tuple(LINKS):
         raise ValueError(f"link must be one of {sorted(LINKS)}, got {link!r}")
     if not isinstance(kind, str):
-        return _fitting(kind, dimension, targets, blocks)
+        return _checked_oracle(kind, dimension, targets, blocks)
     if forgetting is not None and (isinstance(forgetting, bool) or not isinstance(forgetting, int | float)):
         raise ValueError(f"forgetting must be a number or None, got {forgetting!r}")
     if forgetting is not None and kind != "newton":
@@ -43,16 +49,17 @@ def build_oracle(
     if kind not in ("newton", "gradient"):
         raise ValueError(f"oracle must be one of {KINDS} or an Oracle, got {kind!r}")
     if link == "identity":
-        return _linear(kind, dimension, targets, blocks, preset, link, forgetting)
-    reward = _linear(kind, dimension, 1, blocks, preset, link, forgetting)
+        return _linear_oracle(kind, dimension, targets, blocks, preset, link, forgetting)
+    reward = _linear_oracle(kind, dimension, 1, blocks, preset, link, forgetting)
     if kind == "newton" and preset.linked_costs:
-        # A cost that is always a whole max cost is never quite predicted, and would be taken for one that has changed.
+        # A logistic model only approaches a cost that always equals the max cost. Its errors keep one sign, which
+        # change detection would report as a change.
         cost = replace(cast(Newton, reward), watch=False)
         return Product((reward, *[cost] * (targets - 1)))
-    return Product((reward, _linear(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
+    return Product((reward, _linear_oracle(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
 
 
-def _linear(
+def _linear_oracle(
     kind: str, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
 ) -> Oracle[Any]:
     if kind == "gradient":
@@ -65,16 +72,16 @@ def _linear(
         ridge=preset.linear_ridge(dimension),
         radius=1.0 if preset.projected else None,
         local_curvature=not preset.projected,
-        forgetting=None if forgetting == NEVER else forgetting,
+        forgetting=None if forgetting == FORGETTING_OFF else forgetting,
         watch=forgetting is None and preset.watches,
         start=FIRST_SCORE if link == "logistic" and preset.constant else 0.0,
     )
 
 
-def _fitting(oracle: Any, dimension: int, targets: int, blocks: int) -> Oracle[Any]:
-    wanted = {"dimension": dimension, "targets": targets, "blocks": blocks}
-    found = {name: getattr(oracle, name, None) for name in wanted}
-    if found != wanted:
-        raise ValueError(f"the oracle must have {wanted}, got {found}")
-    fitting: Oracle[Any] = oracle
-    return fitting
+def _checked_oracle(oracle: Any, dimension: int, targets: int, blocks: int) -> Oracle[Any]:
+    expected = {"dimension": dimension, "targets": targets, "blocks": blocks}
+    found = {name: getattr(oracle, name, None) for name in expected}
+    if found != expected:
+        raise ValueError(f"the oracle must have {expected}, got {found}")
+    checked: Oracle[Any] = oracle
+    return checked
