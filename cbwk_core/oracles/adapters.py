@@ -1,9 +1,9 @@
-"""Oracles made of models of other libraries: scikit-learn's (`partial_fit`, `predict`) and river's (`learn_one`,
-`predict_one`). Neither library is imported here; any object with these methods will do.
+"""Oracles that wrap models of scikit-learn (`partial_fit`, `predict`) and river (`learn_one`, `predict_one`).
 
-Every lane, block and target has a model of its own. An update copies the models it touches, deeply, so that old states
-stay what they were. The states hold objects, which cannot be turned into bytes: a policy on such an oracle has no
-snapshots.
+This module imports neither library; any object with these methods works.
+
+Every lane, block and target has its own model. An update deep-copies the models that it changes, so old states stay
+valid. A state contains Python objects, which cannot be encoded as bytes: a policy with such an oracle has no snapshots.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array
-from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
+from cbwk_core.oracles.oracle import check_sizes, checked_candidates, checked_growth, checked_update
 
-Models = tuple[Any, ...]  # one for each target; none before the first update
+Models = tuple[Any, ...]  # one model per target; empty before the first update
 
 
 class ModelState(NamedTuple):
-    """The models, by lane and block."""
+    """The models by lane and block.
+
+    >>> ModelState(models=(((), ()),)).models[0]  # one lane with two blocks that have learnt nothing
+    ((), ())
+    """
 
     models: tuple[tuple[Models, ...], ...]
 
 
 @dataclass(frozen=True)
 class _ModelOracle(ABC):
-    """What the adapters share; `make_model` returns a new model, `prior` is predicted before its first row."""
+    """The shared part of the adapters: `make_model` returns a new model, `prior` is the prediction before any row."""
 
     make_model: Callable[[], Any]
     dimension: int
@@ -43,10 +47,7 @@ class _ModelOracle(ABC):
     methods: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        if min(self.dimension, self.targets, self.blocks) < 1:
-            raise ValueError(
-                f"dimension, targets and blocks must be at least 1, got {self.dimension}, {self.targets}, {self.blocks}"
-            )
+        check_sizes(self)
         model = self.make_model()
         missing = [name for name in self.methods if not hasattr(model, name)]
         if missing:
@@ -54,23 +55,23 @@ class _ModelOracle(ABC):
 
     @abstractmethod
     def _learn(self, model: Any, x: Array, y: float) -> None:
-        """Teach the model one row, in place."""
+        """Update the model in place by one row."""
 
     @abstractmethod
     def _predictions(self, model: Any, x: Array) -> Array:
-        """What the model predicts for rows x (n, dimension): (n,)."""
+        """Return the predictions (n,) of the model for rows x (n, dimension)."""
 
     def init(self, lanes: int = 1) -> ModelState:
-        """No models yet."""
+        """Return a state without models."""
         return ModelState((((),) * self.blocks,) * lanes)
 
     def predict(self, state: ModelState, features: ArrayLike) -> Array:
-        """Every block's models for every candidate: (n, k * blocks, targets)."""
+        """Return the prediction of every block for every candidate, shape (n, k * blocks, targets)."""
         lanes = len(state.models)
         x = checked_candidates(self, features, lanes)
         n, k = x.shape[:2]
         predictions = np.full((n, k, self.blocks, self.targets), self.prior)
-        for lane, block, models in _learnt(state):
+        for lane, block, models in _trained_blocks(state):
             rows = x[lane::lanes]
             for j, model in enumerate(models):
                 flat = self._predictions(model, rows.reshape(-1, self.dimension))
@@ -78,7 +79,7 @@ class _ModelOracle(ABC):
         return predictions.reshape(n, k * self.blocks, self.targets)
 
     def spread(self, state: ModelState, features: ArrayLike) -> None:
-        """None: the models do not say how sure they are."""
+        """Return None: the models report no uncertainty."""
         del state, features
 
     def update(
@@ -89,17 +90,15 @@ class _ModelOracle(ABC):
         block: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> ModelState:
-        """Teach copies of the models the rows, one at a time and in order."""
+        """Return copies of the models that have learnt the rows in order, one row at a time."""
         lanes = len(state.models)
-        x, y = checked_rows(self, lanes, features, targets)
-        index = checked_block(self, block, x.shape[0])
-        teaches = checked_weight(weight, x.shape[0]) > 0
+        x, y, index, w = checked_update(self, lanes, features, targets, block, weight)
         models = [list(blocks) for blocks in state.models]
-        touched = set()
-        for row in np.flatnonzero(teaches):
+        copied = set()
+        for row in np.flatnonzero(w):
             lane, at = int(row) % lanes, int(index[row])
-            if (lane, at) not in touched:
-                touched.add((lane, at))
+            if (lane, at) not in copied:
+                copied.add((lane, at))
                 old = models[lane][at] or tuple(self.make_model() for _ in range(self.targets))
                 models[lane][at] = copy.deepcopy(old)
             for model, value in zip(models[lane][at], y[row], strict=True):
@@ -107,18 +106,18 @@ class _ModelOracle(ABC):
         return ModelState(tuple(tuple(blocks) for blocks in models))
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
-        """inf: nothing is known."""
+        """Return inf: no bound is known."""
         del rounds, delta
         return math.inf
 
     def resize(self, state: ModelState, blocks: int) -> ModelState:
-        """Append blocks without models."""
+        """Return the state with blocks appended that have no models."""
         added = checked_growth(self, blocks)
-        return ModelState(tuple((*own, *((),) * added) for own in state.models))
+        return ModelState(tuple((*lane, *((),) * added) for lane in state.models))
 
 
-def _learnt(state: ModelState) -> Iterator[tuple[int, int, Models]]:
-    """Lane, block and models of every block that has learnt something."""
+def _trained_blocks(state: ModelState) -> Iterator[tuple[int, int, Models]]:
+    """Yield the lane, block and models of every block that has learnt a row."""
     for lane, blocks in enumerate(state.models):
         for block, models in enumerate(blocks):
             if models:
@@ -126,7 +125,7 @@ def _learnt(state: ModelState) -> Iterator[tuple[int, int, Models]]:
 
 
 class SklearnOracle(_ModelOracle):
-    """A regressor of scikit-learn with `partial_fit`.
+    """An oracle of scikit-learn regressors with `partial_fit`.
 
     >>> class Mean:
     ...     total, rows = 0.0, 0
@@ -136,7 +135,7 @@ class SklearnOracle(_ModelOracle):
     ...         return [self.total / self.rows] * len(x)
     >>> oracle = SklearnOracle(Mean, dimension=2, targets=1, blocks=2, prior=0.5)
     >>> state = oracle.update(oracle.init(), [[1.0, 0.0], [0.0, 1.0]], [[1.0], [0.0]], block=[1, 1])
-    >>> oracle.predict(state, np.array([[1.0, 1.0]])).round(1)  # the first arm has seen nothing
+    >>> oracle.predict(state, np.array([[1.0, 1.0]])).round(1)  # the first block has learnt nothing
     array([[[0.5],
             [0.5]]])
     """
@@ -151,7 +150,7 @@ class SklearnOracle(_ModelOracle):
 
 
 class RiverOracle(_ModelOracle):
-    """A regressor of river; the features are named x0, x1, and so on.
+    """An oracle of river regressors; the features are named x0, x1, and so on.
 
     >>> class Last:
     ...     def learn_one(self, x, y):
@@ -167,11 +166,11 @@ class RiverOracle(_ModelOracle):
     methods: ClassVar[tuple[str, ...]] = ("learn_one", "predict_one")
 
     def _learn(self, model: Any, x: Array, y: float) -> None:
-        model.learn_one(_named(x), y)
+        model.learn_one(_feature_dict(x), y)
 
     def _predictions(self, model: Any, x: Array) -> Array:
-        return np.array([model.predict_one(_named(row)) for row in x], dtype=np.float64)
+        return np.array([model.predict_one(_feature_dict(row)) for row in x], dtype=np.float64)
 
 
-def _named(x: Array) -> dict[str, float]:
+def _feature_dict(x: Array) -> dict[str, float]:
     return {f"x{i}": value for i, value in enumerate(x.tolist())}

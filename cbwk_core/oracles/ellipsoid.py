@@ -1,9 +1,9 @@
-"""Projection in the norm of A onto a Euclidean ball, for many vectors at once.
+"""Projection of many vectors onto a Euclidean ball in the norm of A.
 
     argmin over ‖x‖ <= R of (x - θ)ᵀA(x - θ)  =  (I + μA⁻¹)⁻¹ θ  with μ >= 0 such that its norm is R.
 
-A⁻¹ is at hand, and A is ridge·I plus what few directions the data had, so a Krylov space of A⁻¹ from θ holds the answer
-after a few steps: Lanczos costs m² a step, where an eigendecomposition of A would cost m³ every round.
+The caller has A⁻¹. A is ridge·I plus a matrix of low rank, so the Krylov space of A⁻¹ from θ contains the solution
+after a few steps. A Lanczos step costs m²; an eigendecomposition of A would cost m³ in every round.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 
 from cbwk_core.arrays import Array
 
-# Residual of the linear system at which the Krylov space is deep enough, relative to θ.
+# The Krylov space is deep enough if the residual of the linear system, relative to θ, is at most this.
 RESIDUAL_TOLERANCE = 1e-13
 SECULAR_STEPS_MAX = 100
-# Up to this dimension an eigendecomposition costs less than the calls that build a Krylov space.
+# Up to this dimension an eigendecomposition is faster than building a Krylov space.
 DENSE_MAX = 12
-# Depth at which a Krylov space is tried first; it doubles from there.
+# Depth of the Krylov space at the first check of the residual; the depth doubles between checks.
 DEPTH_FIRST = 4
 
 
 def project_onto_ball(theta: Array, inverse: Array, radius: float) -> None:
-    """Project, in place, every column of θ (..., m, q) that lies outside, in the norm of A given A⁻¹ (..., m, m).
+    """Project in place every column of θ (..., m, q) that lies outside the ball, in the norm of A; `inverse` is A⁻¹.
 
     >>> theta = np.array([[3.0], [0.0]])
     >>> project_onto_ball(theta, np.diag([0.5, 1.0]), 1.0)
@@ -37,12 +37,12 @@ def project_onto_ball(theta: Array, inverse: Array, radius: float) -> None:
     *lane, target = np.nonzero(outside)
     vectors, norm = theta.mT[(*lane, target)], np.sqrt(square[outside])
     matrices = inverse[tuple(lane)] if lane else np.broadcast_to(inverse, (norm.size, *inverse.shape))
-    solve = _projected_densely if vectors.shape[1] <= DENSE_MAX else _projected_by_krylov
+    solve = _project_dense if vectors.shape[1] <= DENSE_MAX else _project_krylov
     theta.mT[(*lane, target)] = solve(vectors, norm, matrices, radius)
 
 
-def _projected_densely(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
-    """The projections of vectors (n, m) in the norms of the inverses of the matrices (n, m, m)."""
+def _project_dense(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
+    """Return the projections of vectors (n, m) by eigendecompositions of the matrices A⁻¹ (n, m, m)."""
     del norm
     eigenvalues, basis = np.linalg.eigh(matrices)
     start = np.matmul(vectors[:, None, :], basis)[:, 0]
@@ -50,8 +50,8 @@ def _projected_densely(vectors: Array, norm: Array, matrices: Array, radius: flo
     return np.asarray(np.vecdot(basis, (start / (1.0 + mu[:, None] * eigenvalues))[:, None, :]))
 
 
-def _projected_by_krylov(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
-    """The same by Lanczos' iteration from each vector, until all systems are solved."""
+def _project_krylov(vectors: Array, norm: Array, matrices: Array, radius: float) -> Array:
+    """Return the projections of vectors (n, m) by Lanczos iterations that stop when all residuals are small."""
     n, m = vectors.shape
     basis, tridiagonal = np.zeros((n, m, m)), np.zeros((n, m, m))
     basis[:, 0] = vectors / norm[:, None]
@@ -60,12 +60,12 @@ def _projected_by_krylov(vectors: Array, norm: Array, matrices: Array, radius: f
         known = basis[:, :depth]
         image = np.matmul(matrices, known[:, -1, :, None])[..., 0]
         tridiagonal[:, depth - 1, depth - 1] = np.vecdot(known[:, -1], image)
-        for _ in range(2):  # twice is enough to keep the basis orthogonal
+        for _ in range(2):  # two passes keep the basis orthogonal
             image -= np.matmul(np.matmul(known, image[..., None]).mT, known)[:, 0]
         beta = np.sqrt(np.vecdot(image, image))
         beta = np.where(beta > 1e-14 * np.abs(tridiagonal[:, 0, 0]), beta, 0.0)
         if depth in (m, check) or not beta.any():
-            coefficients, residual = _solve_small(tridiagonal[:, :depth, :depth], norm, beta, radius)
+            coefficients, residual = _solve_tridiagonal(tridiagonal[:, :depth, :depth], norm, beta, radius)
             if depth == m or not (residual > RESIDUAL_TOLERANCE).any():
                 break
             check *= 2
@@ -74,8 +74,8 @@ def _projected_by_krylov(vectors: Array, norm: Array, matrices: Array, radius: f
     return np.asarray(np.matmul(coefficients[:, None, :], known)[:, 0])
 
 
-def _solve_small(tridiagonal: Array, norm: Array, beta: Array, radius: float) -> tuple[Array, Array]:
-    """Coordinates of the projections in their Krylov bases (n, depth), and the residuals relative to θ (n,)."""
+def _solve_tridiagonal(tridiagonal: Array, norm: Array, beta: Array, radius: float) -> tuple[Array, Array]:
+    """Return the projections in the coordinates of their Krylov bases (n, depth) and the relative residuals (n,)."""
     eigenvalues, vectors = np.linalg.eigh(tridiagonal)
     start = vectors[:, 0] * norm[:, None]
     mu = _secular_root(eigenvalues, start**2, radius)
@@ -84,9 +84,9 @@ def _solve_small(tridiagonal: Array, norm: Array, beta: Array, radius: float) ->
 
 
 def _secular_root(eigenvalues: Array, weights: Array, radius: float) -> Array:
-    """μ >= 0 with Σ weights / (1 + μ·eigenvalue)² = radius²; 0 where the sum at 0 is already below.
+    """Return μ >= 0 with Σ weights / (1 + μ·eigenvalue)² = radius²; 0 if the sum at μ = 0 is at most radius².
 
-    Newton on 1/‖x(μ)‖ = 1/radius, which is nearly linear in μ and concave, so it climbs without overshooting.
+    Newton's method solves 1/‖x(μ)‖ = 1/radius. The left side is concave and nearly linear in μ, so μ never overshoots.
     """
     mu = np.zeros(weights.shape[:-1])
     for _ in range(SECULAR_STEPS_MAX):

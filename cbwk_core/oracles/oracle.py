@@ -1,13 +1,12 @@
-"""The contract every regression oracle keeps, and what all of them share.
+"""The protocol of a regression oracle, and the input checks that all oracles share.
 
-An oracle is a frozen configuration with pure functions over a state (a NamedTuple of arrays):
+An oracle is a frozen configuration. Its methods are pure functions over a state, which is a NamedTuple of arrays.
 
-- *lanes*: a state holds one or more independent learners side by side. One lane is the ordinary case; the simulation
-  runner uses one lane per run. Where a call has rows, row i belongs to lane i modulo lanes, so with one lane every row
-  speaks to the same learner and with as many lanes as rows each row speaks to its own.
-- *blocks*: a learner holds one parameter block per arm (`per_arm`) or a single one (`shared`).
-- *candidates*: `predict` takes features of shape (n, k, m). Either k = 1 and every block predicts for the same context,
-  or there is one block and every candidate brings its own features; both give (n, k * blocks, targets).
+- *Lanes*: a state holds one or more independent learners. A policy in use has one lane; a simulation has one lane per
+  run. Row i of a call belongs to lane i modulo lanes. With one lane, every row goes to the same learner.
+- *Blocks*: a learner holds one parameter block per arm (`per_arm`) or a single block (`shared`).
+- *Candidates*: `predict` takes features of shape (n, k, m). Either k = 1 and every block predicts for the same context,
+  or there is one block and every candidate has its own features. The result has shape (n, k * blocks, targets).
 """
 
 from __future__ import annotations
@@ -23,71 +22,106 @@ State = TypeVar("State")
 
 
 class Oracle(Protocol[State]):
-    """Online regression of `targets` numbers on features in `dimension` coordinates."""
+    """Online regression of `targets` numbers on feature vectors of length `dimension`.
+
+    >>> from cbwk_core.oracles import Newton
+    >>> oracle: Oracle = Newton(dimension=2, targets=1, blocks=3)
+    >>> oracle.predict(oracle.init(), np.array([[0.5, 0.5]])).shape  # one context, three blocks, one target
+    (1, 3, 1)
+    """
 
     @property
     def dimension(self) -> int:
-        """Length of a feature vector."""
+        """The length of a feature vector."""
 
     @property
     def targets(self) -> int:
-        """How many numbers are predicted: reward first, then the costs."""
+        """The number of predicted values: the reward first, then the costs."""
 
     @property
     def blocks(self) -> int:
-        """How many parameter blocks a learner holds."""
+        """The number of parameter blocks of a learner."""
 
     def init(self, lanes: int = 1) -> State:
-        """The state before any data."""
+        """Return the state before any data."""
 
     def predict(self, state: State, features: Array) -> Array:
-        """Predictions of shape (n, k * blocks, targets) for features of shape (n, k, dimension)."""
+        """Return predictions of shape (n, k * blocks, targets) for features of shape (n, k, dimension)."""
 
     def spread(self, state: State, features: Array) -> Array | None:
-        """The leverage φᵀA⁻¹φ of every candidate, shape (n, k * blocks); None where the oracle does not know it."""
+        """Return the leverage φᵀA⁻¹φ of every candidate, shape (n, k * blocks); None if the oracle has no leverage."""
 
     def update(
         self, state: State, features: Array, targets: Array, block: Integers | None = None, weight: Array | None = None
     ) -> State:
-        """Learn n rows in order: features (n, dimension), targets (n, targets).
+        """Return the state after n rows in order: features (n, dimension), targets (n, targets).
 
-        A weight is 1, or 0 for a row that teaches nothing; n is a multiple of the state's lanes.
+        A row of weight 1 is learnt, a row of weight 0 is ignored. n is a multiple of the number of lanes.
         """
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
-        """A bound, with probability 1 - delta, on Σ (prediction - truth)² of one target over that many rounds.
+        """Return a bound on Σ (prediction - truth)² of one target over `rounds` rounds, with probability 1 - delta.
 
-        Features lie in the unit ball (or cube, where the oracle says so), targets in [0, 1]; inf: nothing is known.
+        The bound assumes features in the unit ball (or cube, if the oracle says so) and targets in [0, 1]. It is inf if
+        no bound is known.
         """
 
     def resize(self, state: State, blocks: int) -> State:
-        """The state with more blocks; the new ones know nothing."""
+        """Return the state with `blocks` blocks; the added blocks have learnt nothing."""
+
+
+def check_sizes(oracle: Oracle[Any]) -> None:
+    """Raise a ValueError unless dimension, targets and blocks are at least 1."""
+    sizes = (oracle.dimension, oracle.targets, oracle.blocks)
+    if min(sizes) < 1:
+        raise ValueError("dimension, targets and blocks must be at least 1, got {}, {}, {}".format(*sizes))
+
+
+def checked_update(
+    oracle: Oracle[Any],
+    lanes: int,
+    features: ArrayLike,
+    targets: ArrayLike,
+    block: ArrayLike | None,
+    weight: ArrayLike | None,
+) -> tuple[Array, Array, Integers, Array]:
+    """Return the checked arguments of `update`: features, targets, block indices and weights, one per row.
+
+    >>> from cbwk_core.oracles import Newton
+    >>> checked_update(Newton(dimension=2, targets=1), 1, [[1, 2]], [[3]], None, None)
+    (array([[1., 2.]]), array([[3.]]), array([0]), array([1.]))
+    """
+    x, y = checked_rows(oracle, lanes, features, targets)
+    return x, y, checked_block(oracle, block, x.shape[0]), checked_weight(weight, x.shape[0])
 
 
 def checked_rows(oracle: Oracle[Any], lanes: int, features: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
-    """Features (n, dimension) and targets (n, targets) as finite floats, or a ValueError that says what is wrong."""
+    """Return features (n, dimension) and targets (n, targets) as finite floats, or raise a ValueError."""
     x = finite("features", features, (None, oracle.dimension))
     y = finite("targets", targets, (x.shape[0], oracle.targets))
-    if x.shape[0] % lanes:
-        raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {x.shape[0]} rows")
+    _check_lanes(x, lanes)
     return x, y
 
 
 def checked_candidates(oracle: Oracle[Any], features: ArrayLike, lanes: int = 1) -> Array:
-    """Finite features of shape (n, k, dimension); plain rows (n, dimension) are taken as one candidate each."""
+    """Return finite features of shape (n, k, dimension); rows of shape (n, dimension) become one candidate each."""
     x = numbers("features", features)
     if x.ndim == 2:
         x = x[:, None, :]
     if x.ndim != 3 or x.shape[2] != oracle.dimension or (oracle.blocks > 1 and x.shape[1] != 1):
         expected = f"(n, k, {oracle.dimension})" if oracle.blocks == 1 else f"(n, 1, {oracle.dimension})"
         raise ValueError(f"features must have shape {expected}, got {np.shape(features)}")
-    if x.shape[0] % lanes:
-        raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {x.shape[0]} rows")
+    _check_lanes(x, lanes)
     return without_nan("features", x)
 
 
+def _check_lanes(x: Array, lanes: int) -> None:
+    if x.shape[0] % lanes:
+        raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {x.shape[0]} rows")
+
+
 def checked_block(oracle: Oracle[Any], block: ArrayLike | None, rows: int) -> Integers:
-    """One block index per row; zeros when none is given."""
+    """Return one block index per row; zeros if `block` is None."""
     if block is None:
         return np.zeros(rows, dtype=np.int64)
     index = np.asarray(block)
@@ -99,9 +133,9 @@ def checked_block(oracle: Oracle[Any], block: ArrayLike | None, rows: int) -> In
 
 
 def checked_weight(weight: ArrayLike | None, rows: int) -> Array:
-    """One weight per row, 0 or 1; ones when none is given.
+    """Return one weight per row, 0 or 1; ones if `weight` is None.
 
-    Nothing between: not every model behind an adapter can learn a fraction of a row.
+    Other weights are refused because not every model behind an adapter can learn a fraction of a row.
 
     >>> checked_weight([True, False], 2)
     array([1., 0.])
@@ -109,14 +143,14 @@ def checked_weight(weight: ArrayLike | None, rows: int) -> Array:
     if weight is None:
         return np.ones(rows)
     w = finite("weight", weight, (rows,))
-    odd = (w != 0.0) & (w != 1.0)
-    if odd.any():
-        raise ValueError(f"weight must be 0 or 1, got {w[odd][0]}")
+    refused = (w != 0.0) & (w != 1.0)
+    if refused.any():
+        raise ValueError(f"weight must be 0 or 1, got {w[refused][0]}")
     return w
 
 
 def checked_growth(oracle: Oracle[Any], blocks: int) -> int:
-    """How many blocks `resize` has to append."""
+    """Return the number of blocks that `resize` appends, or raise a ValueError if blocks would be removed."""
     if blocks < oracle.blocks:
-        raise ValueError(f"blocks must be at least the {oracle.blocks} there are, got {blocks}")
+        raise ValueError(f"blocks must be at least the current {oracle.blocks}, got {blocks}")
     return blocks - oracle.blocks

@@ -1,12 +1,11 @@
-"""Several oracles on the same features, side by side: the targets of the first, then those of the second, and so on.
+"""Several oracles on the same features; the targets of the product are those of its parts, in order.
 
-This is the paper's construction of R^c from d copies of one oracle (appendix, "Construction of R^c"), and it puts a
-logistic reward beside linear costs.
+This is the paper's construction of R^c from d copies of one oracle (appendix, "Construction of R^c"). It also combines
+a logistic reward with linear costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -19,38 +18,50 @@ from cbwk_core.oracles.oracle import Oracle, checked_candidates
 
 
 class ProductState(NamedTuple):
-    """The states of the parts, in order."""
+    """The states of the parts, in order.
+
+    >>> from cbwk_core.oracles.newton import Newton
+    >>> state = Product((Newton(dimension=2, targets=1), Newton(dimension=2, targets=3))).init()
+    >>> [part.theta.shape[-1] for part in state.parts], state.changes, state.forgotten
+    ([1, 3], array([0.]), array([0.]))
+    """
 
     parts: tuple[Any, ...]
 
     @property
     def changes(self) -> Array | float:
-        """How often the world was seen to have changed by the part that saw it most often, (lanes,), or 0."""
-        return _most(changes(part) for part in self.parts)
+        """The largest number of detected changes among the parts, (lanes,) or 0."""
+        return reduce(np.maximum, (changes(part) for part in self.parts))
 
     @property
     def forgotten(self) -> Array | float:
-        """Outcomes that no longer count for the part that has forgotten most, (lanes,), or 0."""
-        return _most(forgotten(part) for part in self.parts)
+        """The largest number of outcomes that a part has discarded, (lanes,) or 0."""
+        return reduce(np.maximum, (forgotten(part) for part in self.parts))
 
 
 def changes(state: Any) -> Array | float:
-    """How often an oracle has noticed that the world has changed, (lanes,), or 0 for one that does not watch."""
+    """Return how many changes an oracle has detected, (lanes,), or 0 if the oracle does not detect changes.
+
+    >>> from cbwk_core.oracles import Gradient, Newton
+    >>> changes(Newton(dimension=2, targets=1).init(lanes=2)), changes(Gradient(dimension=2, targets=1).init())
+    (array([0., 0.]), 0.0)
+    """
     return getattr(state, "changes", 0.0)
 
 
 def forgotten(state: Any) -> Array | float:
-    """How many of the outcomes an oracle has learnt no longer count, (lanes,), or 0 for one that does not watch."""
+    """Return how many outcomes before the last change are discarded, (lanes,), or 0 if there is no detection.
+
+    >>> from cbwk_core.oracles import Newton
+    >>> forgotten(Newton(dimension=2, targets=1).init())
+    array([0.])
+    """
     return getattr(state, "forgotten", 0.0)
-
-
-def _most(counts: Iterable[Array | float]) -> Array | float:
-    return reduce(np.maximum, counts)
 
 
 @dataclass(frozen=True)
 class Product:
-    """Configuration: the oracles whose targets are put together.
+    """Configuration: the oracles that predict the targets, in order.
 
     >>> from cbwk_core.oracles.newton import Newton
     >>> clicks_and_cost = Product((Newton(dimension=2, targets=1, link="logistic"), Newton(dimension=2, targets=1)))
@@ -63,34 +74,34 @@ class Product:
     def __post_init__(self) -> None:
         shapes = sorted({(part.dimension, part.blocks) for part in self.parts})
         if len(shapes) != 1:
-            raise ValueError(f"the parts must have one dimension and one number of blocks in common, got {shapes}")
+            raise ValueError(f"the parts must have dimension and blocks in common, got {shapes}")
 
     @property
     def dimension(self) -> int:
-        """Length of a feature vector."""
+        """The length of a feature vector."""
         return self.parts[0].dimension
 
     @property
     def targets(self) -> int:
-        """The targets of all parts together."""
+        """The number of predicted values of all parts."""
         return sum(part.targets for part in self.parts)
 
     @property
     def blocks(self) -> int:
-        """How many parameter blocks every part holds."""
+        """The number of parameter blocks of every part."""
         return self.parts[0].blocks
 
     def init(self, lanes: int = 1) -> ProductState:
-        """The parts before any data."""
+        """Return the initial states of the parts."""
         return ProductState(tuple(part.init(lanes) for part in self.parts))
 
     def predict(self, state: ProductState, features: ArrayLike) -> Array:
-        """The parts' predictions next to each other: (n, k * blocks, targets)."""
+        """Return the predictions of all parts, shape (n, k * blocks, targets)."""
         x = checked_candidates(self, features)
-        return np.concatenate([part.predict(known, x) for part, known in self._pairs(state)], axis=-1)
+        return np.concatenate([part.predict(own, x) for part, own in self._pairs(state)], axis=-1)
 
     def spread(self, state: ProductState, features: ArrayLike) -> Array | None:
-        """The largest leverage among the parts that know theirs: the least certain target counts; None if none does."""
+        """Return the largest leverage of the parts that have one, shape (n, k * blocks); None if no part has one."""
         x = checked_candidates(self, features)
         known = [leverage for part, own in self._pairs(state) if (leverage := part.spread(own, x)) is not None]
         return np.max(known, axis=0) if known else None
@@ -103,53 +114,54 @@ class Product:
         block: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> ProductState:
-        """Every part learns its own columns of the targets; when one begins anew, all do."""
+        """Update every part with its columns of the targets; if one part detects a change, all parts restart."""
         x = finite("features", features, (None, self.dimension))
         y = finite("targets", targets, (x.shape[0], self.targets))
         index = None if block is None else np.asarray(block)
         w = None if weight is None else np.asarray(weight, dtype=np.float64)
-        learnt = self._learnt(state, x, y, index, w)
-        if np.array_equal(changes(learnt), changes(state)):
-            return learnt
-        # Some part began anew within these rows. The others must do so after the same one, so once more, row by row.
-        for rows in folded(x.shape[0], np.size(changes(learnt))):
+        updated = self._update_parts(state, x, y, index, w)
+        if np.array_equal(changes(updated), changes(state)):
+            return updated
+        # A part restarted within these rows. The other parts must restart after the same row, so the update is repeated
+        # one row at a time.
+        for rows in folded(x.shape[0], np.size(changes(updated))):
             before, own, weight = state, None if index is None else index[rows], None if w is None else w[rows]
-            state = self._learnt(state, x[rows], y[rows], own, weight)
+            state = self._update_parts(state, x[rows], y[rows], own, weight)
             for lane in np.flatnonzero(np.greater(changes(state), changes(before))).tolist():
-                state = self._begun_anew(state, lane)
+                state = self._restart(state, lane)
         return state
 
-    def _learnt(self, state: ProductState, x: Array, y: Array, index: Any, w: Any) -> ProductState:
-        learnt, start = [], 0
-        for part, known in self._pairs(state):
-            learnt.append(part.update(known, x, y[:, start : start + part.targets], index, w))
+    def _update_parts(self, state: ProductState, x: Array, y: Array, index: Any, w: Any) -> ProductState:
+        updated, start = [], 0
+        for part, own in self._pairs(state):
+            updated.append(part.update(own, x, y[:, start : start + part.targets], index, w))
             start += part.targets
-        return ProductState(tuple(learnt))
+        return ProductState(tuple(updated))
 
-    def _begun_anew(self, state: ProductState, lane: int) -> ProductState:
-        """The parts that know how and have not done so begin anew in the lane."""
-        most = np.ravel(changes(state))[lane]
+    def _restart(self, state: ProductState, lane: int) -> ProductState:
+        """Restart, in the lane, every part that can restart and has not done so for the latest change."""
+        latest = np.ravel(changes(state))[lane]
         return ProductState(
             tuple(
-                part.restart(known, lane)
-                if hasattr(part, "restart") and np.ravel(changes(known))[lane] < most
-                else known
-                for part, known in self._pairs(state)
+                part.begin_anew(own, lane)
+                if hasattr(part, "begin_anew") and np.ravel(changes(own))[lane] < latest
+                else own
+                for part, own in self._pairs(state)
             )
         )
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
-        """Σ over parts of targets times their bound at δ / targets: a bound on all targets together, hence on each.
+        """Return Σ over parts of targets · bound(δ / targets), a bound on the sum of all targets, hence on each.
 
         ‖ĝ - g*‖∞² is at most the sum of the squares, so d copies of an oracle with bound Reg have Reg_c <= d·Reg
-        (paper, same appendix); by the union bound all of them hold with probability 1 - δ.
+        (paper, same appendix). By the union bound all of them hold with probability 1 - δ.
         """
         share = delta / self.targets
         return sum(part.targets * part.error_bound(rounds, share) for part in self.parts)
 
     def resize(self, state: ProductState, blocks: int) -> ProductState:
-        """Append blocks that know nothing to every part."""
-        return ProductState(tuple(part.resize(known, blocks) for part, known in self._pairs(state)))
+        """Return the state with blocks appended, in every part, that have learnt nothing."""
+        return ProductState(tuple(part.resize(own, blocks) for part, own in self._pairs(state)))
 
     def _pairs(self, state: ProductState) -> list[tuple[Oracle[Any], Any]]:
         return list(zip(self.parts, state.parts, strict=True))

@@ -1,4 +1,4 @@
-"""Every oracle once, with worlds in which it can be right. A new oracle is one more case."""
+"""Every oracle, with realizable truths for it. A new oracle needs one more case here."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Case:
     name: str
     make: Callable[[int], Any]
     truths: Callable[[np.random.Generator, Any, np.ndarray], np.ndarray]
-    knits_blocks: bool = False  # whether what one block learns moves the predictions of another that has learnt
+    couples_blocks: bool = False  # whether an update of one block changes the predictions of another
 
 
 def contexts(rng, *shape):
@@ -123,7 +123,7 @@ CASES = [
     Case("newton_watching", partial(_newton, watch=True), linear_truths),
     Case("gradient", _gradient, linear_truths),
     Case("gradient_logistic", partial(_gradient, link="logistic"), logistic_truths),
-    Case("aggregate", _aggregate, step_truths, knits_blocks=True),
+    Case("aggregate", _aggregate, step_truths, couples_blocks=True),
     Case("kernel", _kernel, lifted_truths),
     Case("product", _product, mixed_truths),
     Case("online_to_batch_newton", lambda blocks: OnlineToBatch(_newton(blocks)), linear_truths),
@@ -131,7 +131,7 @@ CASES = [
         "online_to_batch_aggregate",
         lambda blocks: OnlineToBatch(_aggregate(blocks)),
         step_truths,
-        knits_blocks=True,
+        couples_blocks=True,
     ),
     Case("sklearn", _sklearn, linear_truths),
     Case("river", _river, linear_truths),

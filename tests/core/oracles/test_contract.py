@@ -1,4 +1,4 @@
-"""What every oracle promises, asked of each of them."""
+"""The contract that every oracle satisfies."""
 
 import copy
 import math
@@ -87,7 +87,7 @@ def test_a_block_learns_from_its_own_rows(case):
     state = oracle.update(oracle.init(), x, y, block)
     probe = contexts(rng, 5)
     together = oracle.predict(state, probe)
-    for b in (2,) if case.knits_blocks else (0, 1, 2):
+    for b in (2,) if case.couples_blocks else (0, 1, 2):
         alone = single.update(single.init(), x[block == b], y[block == b])
         np.testing.assert_allclose(together[:, b], single.predict(alone, probe)[:, 0], atol=1e-9)
 
