@@ -53,6 +53,11 @@ class _ModelOracle(ABC):
         if missing:
             raise ValueError(f"make_model must return a model with {missing}, got {type(model).__name__}")
 
+    @property
+    def parameters(self) -> int:
+        """The dimension times the blocks: the number for linear models, assumed because any model may be wrapped."""
+        return self.dimension * self.blocks
+
     @abstractmethod
     def _learn(self, model: Any, x: Array, y: float) -> None:
         """Update the model in place by one row."""

@@ -85,6 +85,15 @@ class Aggregate:
         """The number of experts, one per level."""
         return 1 + (LEVELS_DEFAULT[self.coordinates] if self.levels is None else self.levels)
 
+    @property
+    def parameters(self) -> int:
+        """The dimension times the blocks, as for a linear model, and not the number of cells.
+
+        The number of cells in use grows with the data, up to blocks · Σ 2^(coordinates·level). A policy that counted
+        all of them would explore almost uniformly while most cells are unvisited. `error_bound` counts the cells.
+        """
+        return self.dimension * self.blocks
+
     def init(self, lanes: int = 1) -> AggregateState:
         """Return a state with no cells and equal weights; it predicts ½ everywhere."""
         self._check_keys(lanes, self.blocks)

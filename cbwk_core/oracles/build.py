@@ -83,5 +83,7 @@ def _checked_oracle(oracle: Any, dimension: int, targets: int, blocks: int) -> O
     found = {name: getattr(oracle, name, None) for name in expected}
     if found != expected:
         raise ValueError(f"the oracle must have {expected}, got {found}")
+    if not getattr(oracle, "parameters", 0) >= 1:
+        raise ValueError(f"the oracle must have parameters >= 1, got {getattr(oracle, 'parameters', None)}")
     checked: Oracle[Any] = oracle
     return checked

@@ -63,6 +63,11 @@ class Gradient:
         """The link function."""
         return LINKS[self.link]
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of one target: θ of every block."""
+        return self.dimension * self.blocks
+
     def init(self, lanes: int = 1) -> GradientState:
         """Return the state with θ = 0 in every lane and block."""
         return GradientState(

@@ -69,6 +69,11 @@ class Kernel:
         """The oracle that learns on φ(x)."""
         return Newton(dimension=self.features + 1, targets=self.targets, blocks=self.blocks, ridge=self.ridge)
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of one target: θ on φ(x), features + 1 of them in every block."""
+        return self.newton.parameters
+
     def lift(self, x: Array) -> Array:
         """Return φ of contexts (..., dimension), shape (..., features + 1) and norm 1."""
         used = self.dimension - self.constant

@@ -129,6 +129,11 @@ class Newton:
         """The link function."""
         return LINKS[self.link]
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of one target: θ of every block."""
+        return self.dimension * self.blocks
+
     def init(self, lanes: int = 1) -> NewtonState:
         """A = ridge · I and θ = (0, …, 0, start) in every lane and block."""
         m = self.dimension

@@ -80,6 +80,11 @@ class OnlineToBatch:
         return self.base.blocks
 
     @property
+    def parameters(self) -> int:
+        """The number of parameters of one target in the base."""
+        return self.base.parameters
+
+    @property
     def linear(self) -> bool:
         """Whether the predictions of the base are linear in its θ."""
         return isinstance(self.base, Kernel) or (

@@ -42,6 +42,10 @@ class Oracle(Protocol[State]):
     def blocks(self) -> int:
         """The number of parameter blocks of a learner."""
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters that predict one target, over all blocks: M in Reg_sq = M ln T."""
+
     def init(self, lanes: int = 1) -> State:
         """Return the state before any data."""
 

@@ -91,6 +91,11 @@ class Product:
         """The number of parameter blocks of every part."""
         return self.parts[0].blocks
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of one target in the part that has most."""
+        return max(part.parameters for part in self.parts)
+
     def init(self, lanes: int = 1) -> ProductState:
         """Return the initial states of the parts."""
         return ProductState(tuple(part.init(lanes) for part in self.parts))

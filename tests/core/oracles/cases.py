@@ -31,6 +31,7 @@ class Case:
     name: str
     make: Callable[[int], Any]
     truths: Callable[[np.random.Generator, Any, np.ndarray], np.ndarray]
+    parameters: int = DIMENSION  # of one target in one block
     couples_blocks: bool = False  # whether an update of one block changes the predictions of another
 
 
@@ -124,7 +125,7 @@ CASES = [
     Case("gradient", _gradient, linear_truths),
     Case("gradient_logistic", partial(_gradient, link="logistic"), logistic_truths),
     Case("aggregate", _aggregate, step_truths, couples_blocks=True),
-    Case("kernel", _kernel, lifted_truths),
+    Case("kernel", _kernel, lifted_truths, parameters=11),
     Case("product", _product, mixed_truths),
     Case("online_to_batch_newton", lambda blocks: OnlineToBatch(_newton(blocks)), linear_truths),
     Case(

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core.oracles import OnlineToBatch
+from cbwk_core.oracles.build import build_oracle
+from cbwk_core.presets import PRESETS
 from tests.core.oracles.cases import CASES, DIMENSION, arrays_in, contexts
 
 every_oracle = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -21,6 +24,26 @@ def draw(rng, oracle, rows):
 
 def trained(oracle, rng, rows=40):
     return oracle.update(oracle.init(), *draw(rng, oracle, rows))
+
+
+@every_oracle
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_the_parameters_are_counted_for_one_target_and_every_block(case, blocks):
+    oracle = case.make(blocks)
+    assert oracle.parameters == case.parameters * blocks
+    thetas = [part.theta for part in (oracle.init(), *getattr(oracle.init(), "parts", ())) if hasattr(part, "theta")]
+    for theta in thetas:  # (lanes, parameters of a block, blocks, targets)
+        assert theta[0, ..., 0].size == oracle.parameters
+
+
+def test_an_oracle_that_does_not_count_its_parameters_is_refused():
+    sizes = {"dimension": 2, "targets": 3, "blocks": 1}
+    options = {"preset": PRESETS["practical"], "link": "identity", "forgetting": None}
+    own = SimpleNamespace(**sizes, parameters=2)
+    assert build_oracle(own, **sizes, **options) is own
+    for bad in (SimpleNamespace(**sizes), SimpleNamespace(**sizes, parameters=0)):
+        with pytest.raises(ValueError, match="parameters"):
+            build_oracle(bad, **sizes, **options)
 
 
 @every_oracle

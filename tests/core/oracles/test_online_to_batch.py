@@ -54,6 +54,10 @@ def test_states_beyond_the_limit_are_refused():
         oracle.update(state, np.zeros((1, 1)), np.zeros((1, 1)))
 
 
+def test_the_parameters_are_those_of_the_base():
+    assert [OnlineToBatch(base).parameters for base in BASES] == [6, 6, 6, 6, 6, 6, 27]
+
+
 def test_the_bound_is_its_formula():
     base = Newton(dimension=2, targets=1)
     expected = np.e / (np.e - 1) * (base.error_bound(400, 0.025) + np.log(40)) / 400

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cbwk_core import SquareCBwK
-from cbwk_core.oracles import Gradient, Newton, Product
+from cbwk_core.oracles import Gradient, Kernel, Newton, Product
 
 
 def test_it_is_its_parts_side_by_side():
@@ -29,6 +29,13 @@ def test_leverage_is_the_largest_that_is_known():
 def test_the_bound_of_d_copies_is_d_times_that_of_one():
     one = Newton(dimension=3, targets=1)
     assert Product((one,) * 4).error_bound(1000, 0.05) == pytest.approx(4 * one.error_bound(1000, 0.05 / 4))
+
+
+def test_the_parameters_are_those_of_the_largest_part():
+    linear = Newton(dimension=3, targets=4, blocks=2)
+    curved = Kernel(dimension=3, targets=1, blocks=2, features=20)
+    assert Product((linear, linear)).parameters == 6
+    assert Product((linear, curved)).parameters == 42
 
 
 @pytest.mark.parametrize(
