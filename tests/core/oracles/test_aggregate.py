@@ -136,6 +136,34 @@ def test_a_hundred_thousand_rounds_leave_every_number_finite_and_the_weights_nor
     np.testing.assert_allclose(predictions, [0.0, 1.0], atol=1e-3)
 
 
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_error_falls_to_the_approximation_error_of_the_finest_cells_and_no_further(levels):
+    def truth(x):
+        return 0.5 + 0.4 * np.sin(3.0 * x)
+
+    rng, oracle = np.random.default_rng(5), Aggregate(dimension=1, targets=1, levels=levels)
+    grid = (np.arange(4_096) + 0.5) / 4_096
+    floor = truth(grid).reshape(2**levels, -1).var(axis=1).mean()  # the best constant of a cell is its mean
+    state, errors = oracle.init(), []
+    for rows in (100, 1_000, 10_000, 10_000):
+        x = rng.random((rows, 1))
+        state = oracle.update(state, x, (rng.random((rows, 1)) < truth(x)).astype(float))
+        errors.append(np.mean((oracle.predict(state, grid[:, None])[:, 0, 0] - truth(grid)) ** 2))
+    assert min(errors) >= floor
+    assert errors[0] > 1.5 * floor  # the noise of 100 clicks adds about 0.2 · cells / 100
+    assert errors[-1] < 1.25 * floor
+
+
+def test_one_more_level_divides_the_floor_of_a_smooth_function_by_about_four():
+    x = ((np.arange(4_096) + 0.5) / 4_096)[:, None]
+    errors = []
+    for levels in (3, 4, 5):
+        oracle = Aggregate(dimension=1, targets=1, levels=levels)
+        state = oracle.update(oracle.init(), x, x)
+        errors.append(np.mean((oracle.predict(state, x)[:, 0, 0] - x[:, 0]) ** 2))
+    np.testing.assert_allclose(errors, [4.0**-levels / 12 for levels in (3, 4, 5)], rtol=0.05)
+
+
 def test_only_visited_cells_are_stored():
     rng = np.random.default_rng(3)
     oracle = Aggregate(dimension=4, targets=1, blocks=1000, levels=8)
