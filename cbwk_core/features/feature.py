@@ -1,39 +1,41 @@
-"""Features as they are declared: a number in a range, one of some strings, any string.
+"""The three kinds of features: a number in a range, one of several strings, any string.
 
-Each knows how many coordinates it takes and where a value goes among them, all in [0, 1], so that one feature cannot
-drown another. Messages name the feature and the kind of thing that was found, never the value: it may be long, or
-private.
+A feature knows how many coordinates it has, and it maps a value to one of them. Every coordinate lies in [0, 1], so
+that no feature outweighs the others by its unit. An error message names the feature and the type of the value, but
+never shows the value itself, because it may be long or private.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from math import isfinite
 
 import numpy as np
 
-# Newton's A⁻¹ has dimension² numbers per block: 128 MiB at this size, beyond which nobody is served.
+# The A⁻¹ of the Newton oracle has dimension² numbers per block: 128 MiB at this size.
 DIMENSION_MAX = 4096
-# Enough that a declared hash feature is limited by DIMENSION_MAX and not by this.
+# Larger than DIMENSION_MAX, so that only the dimension of the encoder limits a hash feature.
 BUCKETS_MAX = 65536
-# A name stands in every message and label.
+# Every label and every error message repeats the name.
 NAME_LENGTH_MAX = 128
-# What is shown of a name the caller made up.
+# An error message shows this many characters of a name that is not declared.
 SHOWN_LENGTH_MAX = 40
-# Of hashed strings the same few come again and again; so many are remembered, unless they are long.
-REMEMBERED_MAX = 16_384
-REMEMBERED_LENGTH_MAX = 128
+# Most requests repeat a few strings, so a hash feature caches the buckets of this many short strings.
+CACHED_STRINGS_MAX = 16_384
+CACHED_LENGTH_MAX = 128
 
 FITS, CLIPPED, UNKNOWN = range(3)
-# Coordinate within the feature, the number to put there, and whether the value was FITS, CLIPPED or UNKNOWN.
+# The coordinate within the feature, its value, and FITS, CLIPPED or UNKNOWN.
 Place = tuple[int, float, int]
 
 
 @dataclass(frozen=True)
 class NumberFeature:
-    """A number with a declared range, scaled to [0, 1]; outside it is clipped, or refused when `strict`.
+    """A number in a declared range, scaled to [0, 1].
+
+    A number outside the range is clipped. With `strict`, it is refused.
 
     >>> NumberFeature("hour", min=0, max=24).locate(6)
     (0, 0.25, 0)
@@ -47,34 +49,30 @@ class NumberFeature:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        low, high, span = self._range
+        low, high, span = self.limits
         if not low < high or not isfinite(span):
             raise ValueError(f"feature {self.name!r} must have min < max and a finite max - min")
         _check_default(self)
 
     @cached_property
-    def _range(self) -> tuple[float, float, float]:
+    def limits(self) -> tuple[float, float, float]:
+        """(min, max, max - min) as floats."""
         low, high = (as_float(f"{self.name}.{end}", value) for end, value in (("min", self.min), ("max", self.max)))
         return low, high, high - low
 
     @property
-    def quick(self) -> tuple[float, float, float]:
-        """What it takes to place a number within the range."""
-        return self._range
-
-    @property
     def size(self) -> int:
-        """How many coordinates the feature takes."""
+        """The number of coordinates."""
         return 1
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of the one coordinate."""
+        """The name of the only coordinate."""
         return (self.name,)
 
     def locate(self, value: object) -> Place:
-        """Where the value goes: (value - min) / (max - min) at coordinate 0."""
-        low, high, span = self._range
+        """Return (value - min) / (max - min) at coordinate 0."""
+        low, high, span = self.limits
         number = value if type(value) is float or type(value) is int else as_float(self.name, value)
         if low <= number <= high:
             return 0, (number - low) / span, FITS
@@ -86,7 +84,9 @@ class NumberFeature:
 
 @dataclass(frozen=True)
 class CategoryFeature:
-    """One of the declared strings, one-hot; another string encodes as zeros, or is refused when `strict`.
+    """One of the declared strings, encoded one-hot.
+
+    Any other string is encoded as zeros. With `strict`, it is refused.
 
     >>> CategoryFeature("device", ("mobile", "desktop")).locate("desktop")
     (1, 1.0, 0)
@@ -105,22 +105,18 @@ class CategoryFeature:
             raise ValueError(f"feature {self.name!r} must have at most {DIMENSION_MAX} values, got {len(self.values)}")
         for value in self.values:
             _as_bytes(self.name, value)
-        if "" in self.values or len(self._index) != len(self.values):
+        if "" in self.values or len(self.coordinate_of) != len(self.values):
             raise ValueError(f"feature {self.name!r} must have values that are different and not empty")
         _check_default(self)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
+    def coordinate_of(self) -> dict[str, int]:
+        """The coordinate of each declared value."""
         return {value: index for index, value in enumerate(self.values)}
 
     @property
-    def quick(self) -> dict[str, int]:
-        """What it takes to place a declared value."""
-        return self._index
-
-    @property
     def size(self) -> int:
-        """How many coordinates the feature takes."""
+        """The number of coordinates."""
         return len(self.values)
 
     @property
@@ -129,10 +125,10 @@ class CategoryFeature:
         return tuple(f"{self.name}={value}" for value in self.values)
 
     def locate(self, value: object) -> Place:
-        """Where the value goes: 1 at its index among the declared ones."""
+        """Return 1 at the coordinate of a declared value, and 0 for any other string."""
         if not isinstance(value, str):
-            raise _wrong_kind(self.name, "a string", value)
-        index = self._index.get(value)
+            raise _wrong_type(self.name, "a string", value)
+        index = self.coordinate_of.get(value)
         if index is not None:
             return index, 1.0, FITS
         if self.strict:
@@ -142,7 +138,7 @@ class CategoryFeature:
 
 @dataclass(frozen=True)
 class HashFeature:
-    """Any string, one-hot in one of `buckets`; for identifiers too many to declare.
+    """Any string, hashed into one of `buckets` and encoded one-hot; for identifiers that are too many to declare.
 
     >>> HashFeature("site", buckets=16).locate("example.com")
     (11, 1.0, 0)
@@ -157,14 +153,14 @@ class HashFeature:
         check_size(f"feature {self.name!r} buckets", self.buckets, BUCKETS_MAX)
         _check_default(self)
 
-    @property
-    def quick(self) -> None:
-        """Nothing is quicker than to hash."""
-        return None
+    @cached_property
+    def coordinate_of(self) -> dict[str, int]:
+        """The bucket of each string; a missing key is hashed and cached."""
+        return _BucketCache(self.name, self.buckets)
 
     @property
     def size(self) -> int:
-        """How many coordinates the feature takes."""
+        """The number of coordinates."""
         return self.buckets
 
     @property
@@ -173,38 +169,51 @@ class HashFeature:
         return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
 
     def locate(self, value: object) -> Place:
-        """Where the value goes: blake2b of name, a zero byte and value, 8 bytes big-endian, modulo buckets.
+        """Return 1 at the bucket of the string: blake2b of name, a zero byte and value; 8 bytes, big-endian, modulo.
 
-        Oracles learn what a bucket means, so this function may never change, nor differ between processes as `hash`
-        does.
+        Oracles learn what a bucket means. The bucket of a string must therefore never change, and must not differ
+        between processes as `hash` does.
         """
-        if type(value) is str and len(value) <= REMEMBERED_LENGTH_MAX:
-            return _hashed(self.name, value) % self.buckets, 1.0, FITS
-        return _digest(self.name, _as_bytes(self.name, value)) % self.buckets, 1.0, FITS
+        if not isinstance(value, str):
+            raise _wrong_type(self.name, "a string", value)
+        return self.coordinate_of[value], 1.0, FITS
 
 
-@lru_cache(maxsize=REMEMBERED_MAX)
-def _hashed(name: str, value: str) -> int:
-    return _digest(name, _as_bytes(name, value))
+class _BucketCache(dict[str, int]):
+    """The buckets of recent strings; it is emptied when it is full."""
 
+    def __init__(self, name: str, buckets: int) -> None:
+        super().__init__()
+        self._name, self._buckets = name, buckets
 
-def _digest(name: str, value: bytes) -> int:
-    return int.from_bytes(blake2b(name.encode() + b"\x00" + value, digest_size=8).digest(), "big")
+    def __missing__(self, value: str) -> int:
+        content = self._name.encode() + b"\x00" + _as_bytes(self._name, value)
+        bucket = int.from_bytes(blake2b(content, digest_size=8).digest(), "big") % self._buckets
+        if len(value) <= CACHED_LENGTH_MAX:
+            if len(self) >= CACHED_STRINGS_MAX:
+                self.clear()
+            self[value] = bucket
+        return bucket
 
 
 Feature = NumberFeature | CategoryFeature | HashFeature
-# Least, greatest and span of a number's range; the declared strings with their coordinates; None for anything else.
-Quick = tuple[float, float, float] | dict[str, int] | None
 
 
 def as_float(name: str, value: object) -> float:
-    """A finite float; a bool is no number, and a whole number may be too large to be one."""
+    """Return the value of feature `name` as a finite float. Refuse bools, and ints that are too large for a float.
+
+    >>> as_float("hour", 6)
+    6.0
+    >>> as_float("hour", "6")
+    Traceback (most recent call last):
+    ValueError: feature 'hour' must be a number, got str
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise _wrong_kind(name, "a number", value)
+        raise _wrong_type(name, "a number", value)
     try:
         number = float(value)
     except OverflowError:
-        raise ValueError(f"feature {name!r} must be a finite number, got a whole number too large for one") from None
+        raise ValueError(f"feature {name!r} must be a finite number, got an integer too large for a float") from None
     if not isfinite(number):
         raise ValueError(f"feature {name!r} must be a finite number, got {number}")
     return number
@@ -212,30 +221,35 @@ def as_float(name: str, value: object) -> float:
 
 def _as_bytes(name: str, value: object) -> bytes:
     if not isinstance(value, str):
-        raise _wrong_kind(name, "a string", value)
+        raise _wrong_type(name, "a string", value)
     try:
         return value.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can write; the original message shows the value
-        raise ValueError(f"feature {name!r} must be text in Unicode, got half a surrogate pair") from None
+    except UnicodeEncodeError:  # JSON can contain half a surrogate pair; the original error would show the value
+        raise ValueError(f"feature {name!r} must be Unicode text, got half a surrogate pair") from None
 
 
-def _wrong_kind(name: str, wanted: str, value: object) -> ValueError:
+def _wrong_type(name: str, wanted: str, value: object) -> ValueError:
     return ValueError(f"feature {name!r} must be {wanted}, got {type(value).__name__}")
 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise ValueError(f"a feature's name must be a string of 1..{NAME_LENGTH_MAX} characters")
-    if not name.isprintable():  # refuses half surrogate pairs too
+    if not name.isprintable():  # also refuses half a surrogate pair
         raise ValueError(f"a feature's name must be printable, got {name[:SHOWN_LENGTH_MAX]!a}")
 
 
 def check_size(name: str, size: object, size_max: int) -> None:
-    """Refuse what is no whole number in 1..size_max."""
+    """Refuse a size that is not an integer in 1..size_max.
+
+    >>> check_size("dimension", 0, 4096)
+    Traceback (most recent call last):
+    ValueError: dimension must be an integer in 1..4096
+    """
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= size_max:
-        raise ValueError(f"{name} must be a whole number in 1..{size_max}")
+        raise ValueError(f"{name} must be an integer in 1..{size_max}")
 
 
 def _check_default(feature: Feature) -> None:
     if feature.default is not None and feature.locate(feature.default)[2] != FITS:
-        raise ValueError(f"feature {feature.name!r} must have a default that it would accept without a remark")
+        raise ValueError(f"feature {feature.name!r} must have a default that is neither clipped nor unknown")

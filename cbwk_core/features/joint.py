@@ -1,4 +1,4 @@
-"""Joint feature maps of the shared model: φ(x, a) from the vectors of a context and of an arm."""
+"""Joint feature maps of the shared model: φ(x, a) from the vector of a context and the vector of an arm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from cbwk_core.arrays import Array, finite, numbers
 
 
 def concatenate(context: ArrayLike, arm_features: ArrayLike) -> Array:
-    """φ(x, a) = (x, a): contexts (n, p) and arms (k, r), or (n, k, r) if each request has its own, give (n, k, p + r).
+    """Return φ(x, a) = (x, a), of shape (n, k, p + r).
+
+    Contexts have shape (n, p). Arms have shape (k, r), or (n, k, r) if each request has its own arms.
 
     >>> concatenate([[1.0, 2.0]], [[7.0], [8.0]])
     array([[[1., 2., 7.],
@@ -21,7 +23,9 @@ def concatenate(context: ArrayLike, arm_features: ArrayLike) -> Array:
 
 
 def outer(context: ArrayLike, arm_features: ArrayLike) -> Array:
-    """φ(x, a) = x ⊗ a, the arm's coordinate running fastest: (n, p) and (k, r) or (n, k, r) give (n, k, p·r).
+    """Return φ(x, a) = x ⊗ a, of shape (n, k, p·r); the index of the arm's coordinate varies fastest.
+
+    Contexts have shape (n, p). Arms have shape (k, r), or (n, k, r) if each request has its own arms.
 
     >>> outer([[1.0, 2.0]], [[3.0, 5.0]])
     array([[[ 3.,  5.,  6., 10.]]])
@@ -32,7 +36,7 @@ def outer(context: ArrayLike, arm_features: ArrayLike) -> Array:
 
 
 def _checked_pair(context: ArrayLike, arm_features: ArrayLike) -> tuple[Array, Array]:
-    """Contexts (n, p) and arms (n, k, r), finite; arms shared by all requests are repeated without a copy."""
+    """Return finite contexts (n, p) and arms (n, k, r); arms of shape (k, r) are repeated without a copy."""
     x = finite("context", context, (None, None))
     given = numbers("arm_features", arm_features)
     if given.ndim == 3:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cbwk_core.features import COORDINATE_MAX, TOGETHER_MIN, ContextEncoder, concatenate, outer
+from cbwk_core.features import BATCH_MIN, COORDINATE_MAX, ContextEncoder, concatenate, outer
 from cbwk_core.features.feature import (
     BUCKETS_MAX,
+    CACHED_STRINGS_MAX,
     DIMENSION_MAX,
-    REMEMBERED_MAX,
     CategoryFeature,
     HashFeature,
     NumberFeature,
@@ -68,7 +68,7 @@ def test_every_coordinate_of_declared_features_lies_between_0_and_1(pair):
 
 
 def expected_vector(encoder, context):
-    """The encoding by the definition, one coordinate at a time, from the labels."""
+    """Encodes one coordinate at a time, straight from the definition."""
     vector = []
     for feature in encoder.features:
         value = context[feature.name]
@@ -84,7 +84,7 @@ def expected_vector(encoder, context):
 
 
 @given(encoders_and_contexts())
-def test_the_encoding_is_that_of_the_definition_and_the_same_every_time(pair):
+def test_the_encoding_equals_the_definition_and_is_repeatable(pair):
     encoder, context = pair
     encoded = encoder.encode(context)
     assert encoded.vector.tolist() == pytest.approx(expected_vector(encoder, context), abs=1e-12)
@@ -94,7 +94,7 @@ def test_the_encoding_is_that_of_the_definition_and_the_same_every_time(pair):
 
 
 @given(encoders_and_contexts())
-def test_what_was_clipped_or_unknown_is_named(pair):
+def test_clipped_and_unknown_features_are_named(pair):
     encoder, context = pair
     encoded = encoder.encode(context)
     outside = [
@@ -106,7 +106,7 @@ def test_what_was_clipped_or_unknown_is_named(pair):
 
 
 @given(st.data())
-def test_many_contexts_are_encoded_as_each_alone(data):
+def test_encode_many_equals_encode_for_each_context(data):
     encoder = data.draw(encoders)
     context = st.fixed_dictionaries({feature.name: a_value_for(feature) for feature in encoder.features})
     contexts = data.draw(st.lists(context, max_size=4))
@@ -118,17 +118,17 @@ def test_many_contexts_are_encoded_as_each_alone(data):
     assert unknown == sum(len(one.unknown) for one in alone)
 
 
-def a_usual_value_for(feature):
+def a_fitting_value_for(feature):
     if isinstance(feature, NumberFeature):
         return st.floats(feature.min, feature.max)
     return st.sampled_from(feature.values) if isinstance(feature, CategoryFeature) else st.text("abc", max_size=300)
 
 
 @given(encoders, st.data(), st.integers(0, 3))
-def test_contexts_encoded_together_are_encoded_as_each_alone_bit_for_bit(encoder, data, odd):
-    usual = st.fixed_dictionaries({feature.name: a_usual_value_for(feature) for feature in encoder.features})
-    contexts = data.draw(st.lists(usual, min_size=TOGETHER_MIN, max_size=TOGETHER_MIN + 4))
-    for index in range(odd):
+def test_a_batch_equals_encode_for_each_context_bit_for_bit(encoder, data, misfits):
+    fitting = st.fixed_dictionaries({feature.name: a_fitting_value_for(feature) for feature in encoder.features})
+    contexts = data.draw(st.lists(fitting, min_size=BATCH_MIN, max_size=BATCH_MIN + 4))
+    for index in range(misfits):
         contexts[index] |= {feature.name: data.draw(a_value_for(feature)) for feature in encoder.features[:1]}
     alone = [encoder.encode(context) for context in contexts]
     together = encoder.encode_many(contexts)
@@ -155,25 +155,27 @@ def test_contexts_encoded_together_are_encoded_as_each_alone_bit_for_bit(encoder
     ],
     ids=repr,
 )
-def test_of_contexts_encoded_together_the_bad_one_is_named_as_if_it_were_alone(bad):
-    contexts = [dict(GOOD) for _ in range(TOGETHER_MIN)]
-    with pytest.raises(ValueError) as alone:  # noqa: PT011 - whatever it says
+def test_the_bad_context_of_a_batch_is_named_with_the_message_of_encode(bad):
+    contexts = [dict(GOOD) for _ in range(BATCH_MIN)]
+    with pytest.raises(ValueError) as alone:  # noqa: PT011 - any message
         ENCODER.encode(bad)
     with pytest.raises(ValueError) as together:  # noqa: PT011
         ENCODER.encode_many([*contexts, bad])
-    assert str(together.value) == f"context {TOGETHER_MIN}: {alone.value}"
+    assert str(together.value) == f"context {BATCH_MIN}: {alone.value}"
 
 
-def test_a_long_or_rare_string_is_not_remembered_for_ever():
-    encoder = ContextEncoder((SITE,))
-    encoder.encode_many([{"site": LONG}] * TOGETHER_MIN)
-    encoder.encode_many([{"site": f"site {number}"} for number in range(REMEMBERED_MAX + 100)])
-    (places,) = encoder._usual._places
-    assert len(places.__self__) == REMEMBERED_MAX
-    assert LONG not in places.__self__
+def test_the_cache_of_a_hash_feature_is_bounded_and_skips_long_strings():
+    feature = HashFeature("site", 16)
+    encoder = ContextEncoder((feature,))
+    encoder.encode_many([{"site": LONG}] * BATCH_MIN)
+    assert LONG not in feature.coordinate_of
+    sites = [{"site": f"site {number}"} for number in range(CACHED_STRINGS_MAX + 100)]
+    vectors = encoder.encode_many(sites).vectors
+    assert 100 <= len(feature.coordinate_of) <= CACHED_STRINGS_MAX
+    assert (encoder.encode_many(sites).vectors == vectors).all()
 
 
-def test_labels_say_what_each_coordinate_means():
+def test_every_coordinate_has_a_label():
     assert ENCODER.names[:5] == ("hour", "device=mobile", "device=desktop", "site#0", "site#1")
     assert ENCODER.dimension == 19
     vector = ENCODER.encode(GOOD).vector
@@ -196,11 +198,11 @@ PINNED = [
 
 
 @pytest.mark.parametrize(("name", "value", "buckets", "bucket"), PINNED)
-def test_a_string_falls_into_the_same_bucket_for_ever(name, value, buckets, bucket):
+def test_the_bucket_of_a_string_never_changes(name, value, buckets, bucket):
     assert HashFeature(name, buckets).locate(value) == (bucket, 1.0, 0)
 
 
-def test_a_string_falls_into_the_same_bucket_in_every_process():
+def test_the_bucket_of_a_string_is_the_same_in_every_process():
     code = "from cbwk_core import HashFeature as H; print(*[H('site', 997).locate(f'v{i}')[0] for i in range(9)])"
     outputs = {
         subprocess.run(
@@ -228,7 +230,7 @@ def test_a_string_falls_into_the_same_bucket_in_every_process():
         (CategoryFeature("device", ("mobile",), strict=True), ["tv", LONG, "", 1]),
     ],
 )
-def test_a_bad_value_is_refused_by_the_name_of_its_feature_and_is_not_echoed(feature, values):
+def test_the_error_about_a_bad_value_names_the_feature_and_does_not_show_the_value(feature, values):
     others = [other for other in (HOUR, DEVICE, SITE) if other.name != feature.name]
     encoder = ContextEncoder((feature, *others))
     for value in values:
@@ -238,7 +240,7 @@ def test_a_bad_value_is_refused_by_the_name_of_its_feature_and_is_not_echoed(fea
         assert "s3cret" not in str(caught.value)
 
 
-def test_of_many_contexts_the_bad_one_is_named():
+def test_the_bad_context_among_many_is_named():
     with pytest.raises(ValueError, match=r"^context 1: feature 'hour' must"):
         ENCODER.encode_many([GOOD, GOOD | {"hour": None}, GOOD])
 
@@ -257,14 +259,14 @@ def test_a_missing_feature_is_refused_unless_it_has_a_default(feature):
 
 
 @pytest.mark.parametrize(("name", "shown"), [("colour", "'colour'"), (LONG, "'s3crets3"), (7, "a name of type int")])
-def test_a_feature_that_is_not_declared_is_refused_and_its_name_cut_short(name, shown):
+def test_an_undeclared_feature_is_refused_and_its_name_is_shortened(name, shown):
     with pytest.raises(ValueError, match=f"not declared: {shown}") as caught:
         ENCODER.encode(GOOD | {name: LONG})
     assert len(str(caught.value)) < 100
 
 
 @pytest.mark.parametrize("context", [[1.0, 2.0], "hour", None, 7, np.zeros(19), b""])
-def test_declared_features_want_an_object(context):
+def test_an_encoder_with_features_refuses_anything_but_an_object(context):
     with pytest.raises(ValueError, match=r"^context must be an object by feature name, got"):
         ENCODER.encode(context)
 
@@ -278,13 +280,13 @@ def test_the_ends_of_a_range_are_not_clipped_and_the_next_float_is():
         assert encoder.encode({"x": value}) == ([scaled], ("x",), ())
 
 
-def test_numbers_of_numpy_count_as_numbers():
+def test_numpy_numbers_are_accepted_as_numbers():
     for six in (np.float64(6), np.float32(6), np.int64(6), np.uint8(6)):
         assert ENCODER.encode(GOOD | {"hour": six}).vector[0] == 0.25
 
 
 @given(hnp.arrays(np.float64, 5, elements=st.floats(-COORDINATE_MAX, COORDINATE_MAX)))
-def test_a_plain_vector_is_taken_as_it_is(vector):
+def test_a_list_of_numbers_is_not_scaled(vector):
     encoder = ContextEncoder.vector(5)
     for context in (vector, vector.tolist(), tuple(vector.tolist())):
         assert encoder.encode(context).vector.tobytes() == vector.tobytes()
@@ -297,7 +299,7 @@ def test_a_plain_vector_is_taken_as_it_is(vector):
     ["1", LONG, True, None, math.nan, math.inf, -math.inf, 10**5000, 1001, -1000.5, [1.0], {}, np.bool(True)],
     ids=lambda value: type(value).__name__,
 )
-def test_a_bad_coordinate_of_a_plain_vector_is_refused_by_its_index(value):
+def test_a_bad_number_in_a_list_is_refused_and_its_index_is_named(value):
     with pytest.raises(ValueError, match=r"feature 'x\[1\]' must") as caught:
         ContextEncoder.vector(3).encode([1, value, 0.5])
     assert len(str(caught.value)) < 100
@@ -306,7 +308,7 @@ def test_a_bad_coordinate_of_a_plain_vector_is_refused_by_its_index(value):
 @pytest.mark.parametrize(
     "context", [[], [1.0], [1.0] * 4, {"hour": 1}, "abc", b"abc", None, 3, np.zeros(2), np.array(3.0), np.zeros((2, 3))]
 )
-def test_a_plain_vector_of_another_form_is_refused(context):
+def test_a_list_of_another_length_or_type_is_refused(context):
     with pytest.raises(ValueError, match=r"^context must be a list of 3 numbers, got"):
         ContextEncoder.vector(3).encode(context)
 
