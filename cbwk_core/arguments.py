@@ -1,4 +1,4 @@
-"""Arguments of the policy, checked: a ValueError says what was asked and what was found."""
+"""Checks the arguments of the policy. A ValueError says what the policy expects and what it got."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from cbwk_core.ticket import NULL_ARM
 
 
 def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
-    """One number in [0, 1) per request."""
+    """Return one number in [0, 1) per request.
+
+    >>> checked_uniforms([0.25, 0.5], rows=2)
+    array([0.25, 0.5 ])
+    """
     u = finite("uniforms", uniforms, (rows,))
     if rows and not (u.min() >= 0.0 and u.max() < 1.0):
         raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
@@ -20,7 +24,11 @@ def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
 
 
 def checked_exclude(exclude: ArrayLike, rows: int, candidates: int) -> NDArray[np.bool_]:
-    """Which candidates of each request are not to be played."""
+    """Return which candidates each request excludes, (rows, candidates).
+
+    >>> checked_exclude([[False, True]], rows=1, candidates=2)
+    array([[False,  True]])
+    """
     excluded = as_array("exclude", exclude)
     if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
         raise ValueError(
@@ -30,7 +38,11 @@ def checked_exclude(exclude: ArrayLike, rows: int, candidates: int) -> NDArray[n
 
 
 def checked_holds(holds: ArrayLike, rows: int, candidates: int, unit: Array) -> Array:
-    """What candidates may cost at most, (1 or n, candidates, d); of no resource more than its unit."""
+    """Return the most that each candidate can cost, (1 or n, candidates, d), at most `unit` of each resource.
+
+    >>> checked_holds([[0.5], [1.0]], rows=3, candidates=2, unit=np.ones(1)).shape
+    (1, 2, 1)
+    """
     given = numbers("holds", holds)
     given = given[None] if given.ndim == 2 else given
     checked = finite("holds", given, (None, candidates, len(unit)))
@@ -43,7 +55,11 @@ def checked_holds(holds: ArrayLike, rows: int, candidates: int, unit: Array) -> 
 
 
 def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
-    """What is left to hold, (lanes, d), in the caller's own number type."""
+    """Return the amounts that are free to hold, (lanes, d), in the number type of the caller.
+
+    >>> checked_free([5, 7], lanes=1, resources=2)
+    array([[5, 7]])
+    """
     given = as_array("free", free)
     given = given[None] if given.ndim == 1 else given
     shape = (lanes, resources)
@@ -53,25 +69,37 @@ def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
 
 
 def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
-    """The arm of each row, null or one up to the last."""
+    """Return the arm of each row: the null arm, or an arm from 0 to `last`.
+
+    >>> checked_arms([2, NULL_ARM], rows=2, last=2)
+    array([ 2, -1])
+    """
     arms = as_array("arm", arm)
     if arms.shape != (rows,) or arms.dtype.kind not in "iu":
-        raise ValueError(f"arm must hold one whole number per row ({rows}), got {arms.dtype} of shape {arms.shape}")
+        raise ValueError(f"arm must be one integer per row ({rows}), got {arms.dtype} of shape {arms.shape}")
     if rows and not (NULL_ARM <= arms.min() and arms.max() <= last):
         raise ValueError(f"arm must lie in {NULL_ARM}..{last}, got {arms.min()}..{arms.max()}")
     return arms.astype(np.int64, copy=False)
 
 
 def checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
-    """Whether outcomes teach: for all, or one per row."""
-    teaches = as_array("learn", learn)
-    if teaches.dtype != np.bool_ or teaches.shape not in ((), (rows,)):
-        raise ValueError(f"learn must be a boolean or one per row ({rows}), got {teaches.dtype} of {teaches.shape}")
-    return teaches
+    """Return whether the model learns from the outcomes: one boolean for all rows, or one per row.
+
+    >>> checked_learn([True, False], rows=2)
+    array([ True, False])
+    """
+    flags = as_array("learn", learn)
+    if flags.dtype != np.bool_ or flags.shape not in ((), (rows,)):
+        raise ValueError(f"learn must be a boolean or one per row ({rows}), got {flags.dtype} of {flags.shape}")
+    return flags
 
 
 def checked_retired(retired: object, arms: int) -> tuple[int, ...]:
-    """The retired arms in order, each once."""
+    """Return the retired arms, sorted and without duplicates.
+
+    >>> checked_retired([2, 0, 2], arms=3)
+    (0, 2)
+    """
     if not isinstance(retired, Iterable):
         raise ValueError(f"retired must be arms, got {retired!r}")
     found = list(retired)
@@ -81,7 +109,11 @@ def checked_retired(retired: object, arms: int) -> tuple[int, ...]:
 
 
 def positive_or_auto(name: str, value: float | str) -> float | str:
-    """A setting that is "auto" or a positive number."""
+    """Return the value of a setting that is "auto" or a positive number.
+
+    >>> positive_or_auto("gamma", 2), positive_or_auto("gamma", "auto")
+    (2.0, 'auto')
+    """
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):

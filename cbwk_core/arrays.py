@@ -1,4 +1,4 @@
-"""Arrays as the library uses them: checked where they come in, read-only where they go out."""
+"""Checks arrays that callers pass in, and makes arrays read-only before the library returns them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 FLOAT = np.dtype(np.float64)
-# Makes an array read-only. By position, which numpy's types do not know of: a keyword takes three times as long.
+# Makes an array read-only. The argument is positional because a keyword takes three times as long; numpy's type stubs
+# do not declare the positional form, so a direct call would not type-check.
 freeze = methodcaller("setflags", False)
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array:
-    """`values` as a finite float array of the given shape (None: any length), or a ValueError that names it.
+    """Return `values` as an array of finite floats. A None in `shape` allows any length. A ValueError gives `name`.
 
     >>> finite("rewards", [0.5, 1], (2,))
     array([0.5, 1. ])
+    >>> finite("rewards", [0.5, 1], (3,))
+    Traceback (most recent call last):
+    ValueError: rewards must have shape (3), got (2,)
     """
     array = numbers(name, values)
     if array.shape != shape and (
@@ -36,7 +40,11 @@ def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array
 
 
 def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """One number for all, or as many as the shape has, as finite floats of that shape."""
+    """Return finite floats of the given shape, from one number or from an array that broadcasts to the shape.
+
+    >>> broadcast("rho", 0.25, (3,))
+    array([0.25, 0.25, 0.25])
+    """
     array = numbers(name, values)
     try:
         return without_nan(name, np.broadcast_to(array, shape))
@@ -45,7 +53,15 @@ def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def numbers(name: str, values: ArrayLike) -> Array:
-    """`values` as floats of any shape; text is no number, even where numpy could read it as one."""
+    """Return `values` as floats of any shape. Refuse text, although numpy could convert it.
+
+    >>> numbers("costs", [[1, 2], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    >>> numbers("costs", ["1"])
+    Traceback (most recent call last):
+    ValueError: costs must be numbers, got list of <U1
+    """
     array = as_array(name, values)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, got {type(values).__name__} of {array.dtype}")
@@ -53,37 +69,58 @@ def numbers(name: str, values: ArrayLike) -> Array:
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """`values` as an array of whatever they are, or a ValueError that names them where rows differ in length."""
+    """Return `values` as an array of any type. A ValueError gives `name`, for example if rows differ in length.
+
+    >>> as_array("exclude", [True, False])
+    array([ True, False])
+    >>> as_array("exclude", [[True], [True, False]])
+    Traceback (most recent call last):
+    ValueError: exclude must be an array, got list that numpy cannot convert
+    """
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array, got {type(values).__name__} that is none") from error
+        raise ValueError(f"{name} must be an array, got {type(values).__name__} that numpy cannot convert") from error
 
 
 def without_nan(name: str, array: Array) -> Array:
-    """The array itself, or a ValueError that names it if a number is not finite."""
-    # A finite sum of squares means finite numbers, and costs a third of looking at each.
+    """Return the array itself if every number is finite. Otherwise raise a ValueError that gives `name`.
+
+    >>> without_nan("rewards", np.array([0.5, np.inf]))
+    Traceback (most recent call last):
+    ValueError: rewards must be finite, got inf
+    """
+    # A finite sum of squares implies finite numbers, and takes a third of the time of checking each number.
     if not isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)].flat[0]}")
     return array
 
 
 def folded(rows: int, lanes: int) -> Iterator[slice]:
-    """The slices of `lanes` rows each in which a state is updated, in order."""
+    """Split `rows` into consecutive slices of `lanes` rows; an update applies them in this order.
+
+    >>> list(folded(4, lanes=2))
+    [slice(0, 2, None), slice(2, 4, None)]
+    """
     for start in range(0, rows, lanes):
         yield slice(start, start + lanes)
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """The same array, read-only: a frozen state does not freeze what it points to."""
+    """Make the array read-only and return it. A frozen dataclass or a NamedTuple does not do this for its arrays.
+
+    >>> frozen(np.zeros(2)).flags.writeable
+    False
+    """
     freeze(array)
     return array
 
 
 class Floats(Struct):
-    """So many floats as bytes: an array over them is read-only, and made in half the time that np.array needs.
+    """Packs a fixed number of floats into bytes. An array over these bytes is read-only.
 
-    A Struct that can be pickled, since a policy that keeps it may be sent to other processes.
+    This takes half the time of `np.array`. Unlike a plain Struct it can be pickled, so that a policy that contains one
+    can be sent to other processes.
 
     >>> np.ndarray((1, 2), FLOAT, Floats("2d").pack(0.5, 1.0))
     array([[0.5, 1. ]])

@@ -1,9 +1,9 @@
-"""The best static policy (paper, eq-OPT-static) for finitely many contexts, with the prices of its resources.
+"""The best static policy (paper, eq-OPT-static) for finitely many contexts, and the prices of the resources.
 
     max Σ_x w_x Σ_a p_a(x) r(x, a)   subject to   Σ_x w_x Σ_a p_a(x) c(x, a) <= rho,   Σ_a p_a(x) <= 1,   p >= 0
 
-The null arm is implicit: it takes what a context's probabilities leave. T times the value bounds what any policy can
-earn in T rounds (`lem-static-bound`).
+The null arm has no variable: it is played with the probability that remains in a context. T times the value is an
+upper bound on the expected reward of any policy in T rounds (`lem-static-bound`).
 """
 
 from __future__ import annotations
@@ -15,49 +15,58 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.arrays import Array, broadcast, finite
 
-# Up to here the whole program is solved at once; beyond, first on so many contexts spread over all, for prices.
-CONTEXTS_AT_ONCE = 1000
-# Arms worth less than the context's best by more than this share of the largest reward are left out at first. Prices
-# of a thousand contexts are good to about 1/√1000.
+# A program with at most this many contexts is solved directly. A larger program is first solved for an evenly spaced
+# sample of this size, to estimate the prices.
+SAMPLE_SIZE = 1000
+# An arm stays in the large program if its value at the estimated prices is within this share of the largest reward of
+# the best arm. A sample of 1000 contexts gives prices with a relative error of about 1/√1000.
 MARGIN_START = 0.05
-# Relative gap to the dual bound at which the arms left out are proven useless.
+# The result is accepted when its relative gap to the dual bound over all arms is at most this.
 GAP_MAX = 1e-9
 
 
 class StaticOptimum(NamedTuple):
-    """The program's solution."""
+    """The solution of the program.
 
-    value: float  # per round
-    probabilities: Array  # (contexts, arms), null takes the rest
-    prices: Array  # (d,), >= 0: what one more unit of rho would earn
+    >>> best = static_optimum([[1.0]], [[[0.5]]], rho=0.25)
+    >>> best.value, best.probabilities, best.prices
+    (0.5, array([[0.5]]), array([2.]))
+    """
+
+    value: float  # the expected reward per round
+    probabilities: Array  # (contexts, arms); the null arm has the remaining probability
+    prices: Array  # (d,), >= 0: the increase of the value per unit of rho
 
 
 def static_optimum(
     rewards: ArrayLike, costs: ArrayLike, rho: ArrayLike, weights: ArrayLike | None = None
 ) -> StaticOptimum:
-    """Solve the program for rewards (contexts, arms), costs (contexts, arms, d), and rho a number or one per resource.
+    """Solve the program for rewards (contexts, arms) and costs (contexts, arms, d).
 
-    Many contexts are solved in two passes: prices from a thousand of them, then the whole program over the arms that
-    are close to best at these prices. The dual bound over all arms proves the result; where it does not, more arms are
-    let in. Ten thousand contexts of ten arms take a quarter of a second instead of one and a half.
+    `rho` is one number or one per resource. `weights` are the probabilities of the contexts; without them all contexts
+    are equally likely.
 
-    >>> best = static_optimum([[1.0, 0.4]], [[[1.0], [0.2]]], rho=0.5)  # mixes: 0.375 of arm 0, 0.625 of arm 1
+    A large program is solved in two steps: prices from a sample of contexts, then all contexts with the arms that are
+    close to best at these prices. The result is accepted if the dual bound over all arms proves it; otherwise the
+    margin doubles, which admits more arms. With 10,000 contexts and 10 arms this takes 0.25 s instead of 1.5 s.
+
+    >>> best = static_optimum([[1.0, 0.4]], [[[1.0], [0.2]]], rho=0.5)
     >>> round(best.value, 6), best.probabilities.round(3), best.prices.round(3)
     (0.625, array([[0.375, 0.625]]), array([0.75]))
     """
-    r, c, pace, w = _checked(rewards, costs, rho, weights)
-    everything = np.ones(r.shape, dtype=np.bool_)
+    r, c, limits, w = _checked(rewards, costs, rho, weights)
+    all_pairs = np.ones(r.shape, dtype=np.bool_)
     contexts = r.shape[0]
-    few = np.linspace(0, contexts - 1, CONTEXTS_AT_ONCE).astype(np.int64)
-    if contexts <= CONTEXTS_AT_ONCE or w[few].sum() <= 0:
-        return _solve(r, c, pace, w, everything)
-    best = _solve(r[few], c[few], pace, w[few] / w[few].sum(), everything[few])
+    sample = np.linspace(0, contexts - 1, SAMPLE_SIZE).astype(np.int64)
+    if contexts <= SAMPLE_SIZE or w[sample].sum() <= 0:
+        return _solve(r, c, limits, w, all_pairs)
+    best = _solve(r[sample], c[sample], limits, w[sample] / w[sample].sum(), all_pairs[sample])
     margin = MARGIN_START * max(float(np.abs(r).max()), np.finfo(np.float64).tiny)
     while True:
-        worth = r - c @ best.prices
-        near = worth >= np.maximum(worth.max(axis=1, keepdims=True), 0.0) - margin
-        best = _solve(r, c, pace, w, near)
-        gap = dual_bound(r, c, pace, best.prices, w) - best.value
+        net = r - c @ best.prices
+        near = net >= np.maximum(net.max(axis=1, keepdims=True), 0.0) - margin
+        best = _solve(r, c, limits, w, near)
+        gap = dual_bound(r, c, limits, best.prices, w) - best.value
         if near.all() or gap <= GAP_MAX * max(1.0, abs(best.value)):
             return best
         margin *= 2.0
@@ -66,15 +75,17 @@ def static_optimum(
 def dual_bound(
     rewards: ArrayLike, costs: ArrayLike, rho: ArrayLike, prices: ArrayLike, weights: ArrayLike | None = None
 ) -> float:
-    """λᵀrho + Σ_x w_x max(0, max_a r - λᵀc): above the optimum for every λ >= 0, equal to it at the optimal prices.
+    """Return λᵀrho + Σ_x w_x max(0, max_a r - λᵀc), where λ are the prices.
+
+    This is at least the optimum for every λ >= 0, and equals it at the optimal prices.
 
     >>> dual_bound([[1.0, 0.4]], [[[1.0], [0.2]]], rho=0.5, prices=[0.75])
     0.625
     """
-    r, c, pace, w = _checked(rewards, costs, rho, weights)
+    r, c, limits, w = _checked(rewards, costs, rho, weights)
     price = finite("prices", prices, (c.shape[2],))
-    worth = (r - c @ price).max(axis=1, initial=0.0)
-    return float(price @ pace + w @ worth)
+    net = (r - c @ price).max(axis=1, initial=0.0)
+    return float(price @ limits + w @ net)
 
 
 def _checked(
@@ -84,29 +95,30 @@ def _checked(
     c = finite("costs", costs, (*r.shape, None))
     if min(c.shape) < 1:
         raise ValueError(f"costs must have at least one context, arm and resource, got shape {c.shape}")
-    pace = broadcast("rho", rho, (c.shape[2],))
-    if (pace < 0).any():
-        raise ValueError(f"rho must not be negative, got {pace.min()}")
+    limits = broadcast("rho", rho, (c.shape[2],))
+    if (limits < 0).any():
+        raise ValueError(f"rho must not be negative, got {limits.min()}")
     if weights is None:
-        return r, c, pace, np.full(r.shape[0], 1.0 / r.shape[0])
+        return r, c, limits, np.full(r.shape[0], 1.0 / r.shape[0])
     w = finite("weights", weights, (r.shape[0],))
     if (w < 0).any() or abs(w.sum() - 1.0) > 1e-9:
         raise ValueError(f"weights must be non-negative and sum to 1, got a sum of {w.sum()}")
-    return r, c, pace, w
+    return r, c, limits, w
 
 
 def _solve(r: Array, c: Array, rho: Array, w: Array, admitted: NDArray[np.bool_]) -> StaticOptimum:
-    """The program over the admitted pairs of context and arm, by interior point with crossover to a vertex.
+    """Solve the program over the admitted pairs of context and arm.
 
-    The variables are p itself and the budget rows are multiplied by the number of contexts, so that every coefficient
-    is of the order of a cost; HiGHS' simplex methods take more than ten times as long.
+    The variables are the probabilities p, and the budget rows are multiplied by the number of contexts, so that every
+    coefficient has the magnitude of a cost. The method is interior point with crossover to a vertex: the simplex
+    methods of HiGHS take more than ten times as long.
     """
     contexts, resources = r.shape[0], c.shape[2]
     context, arm = np.nonzero(admitted)
     if context.size == 0:
         return StaticOptimum(0.0, np.zeros(r.shape), np.zeros(resources))
     share = w[context] * contexts
-    # Takes as long to import as the rest of the package, and who only decides never solves a program.
+    # This import takes as long as the rest of the package, and a policy that only decides does not need it.
     from scipy import sparse  # noqa: PLC0415
     from scipy.optimize import linprog  # noqa: PLC0415
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbwk_core.static_optimum import CONTEXTS_AT_ONCE, dual_bound, static_optimum
+from cbwk_core.static_optimum import SAMPLE_SIZE, dual_bound, static_optimum
 
 
 def spend(costs, probabilities, weights=None):
@@ -45,8 +45,8 @@ def test_no_prices_bring_the_dual_bound_below_the_optimum(program, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_one_resource_equals_the_least_dual_bound_over_all_kinks(seed):
-    """The dual of one resource is convex and piecewise linear: its least value is at 0 or where two arms tie."""
+def test_with_one_resource_the_optimum_is_the_least_dual_bound_over_all_kinks(seed):
+    """The dual of one resource is convex and piecewise linear, so its minimum is at 0 or where two arms tie."""
     rng = np.random.default_rng(seed)
     rewards, costs = rng.random((3, 3)), rng.uniform(0.05, 1, (3, 3, 1))
     kinks = [0.0]
@@ -59,7 +59,7 @@ def test_one_resource_equals_the_least_dual_bound_over_all_kinks(seed):
     assert static_optimum(rewards, costs, 0.2).value == pytest.approx(least, abs=1e-9)
 
 
-def test_a_grid_of_policies_for_two_arms_comes_close_from_below():
+def test_the_optimum_is_slightly_above_the_best_policy_of_a_fine_grid():
     rewards, costs, rho = np.array([[0.9, 0.5]]), np.array([[[0.8, 0.1], [0.2, 0.6]]]), np.array([0.4, 0.3])
     grid = np.linspace(0, 1, 401)
     feasible = [
@@ -73,7 +73,7 @@ def test_a_grid_of_policies_for_two_arms_comes_close_from_below():
 
 
 def test_the_papers_experiment_has_the_optimum_one_half():
-    """Arm 1 earns 1 for ½ of the first resource, the others ½ for no less: at rho = ¼ arm 1 is played half the time."""
+    """Arm 1 earns 1 for ½ of the first resource. The others earn ½ for at least as much. At rho = ¼, p(arm 1) = ½."""
     root = 1 / np.sqrt(2)
     rewards = [[1.0, 0.5, 0.5]]
     costs = [[[0.5, root / 2, 0, 0], [1.0, root / 2, 0, 0], [0.5, root / 2, root, 0]]]
@@ -82,27 +82,27 @@ def test_the_papers_experiment_has_the_optimum_one_half():
     assert best.probabilities[0] == pytest.approx([0.5, 0, 0], abs=1e-9)
 
 
-def test_budgets_that_do_not_bind_cost_nothing_and_leave_the_best_arm():
+def test_budgets_that_do_not_bind_have_price_0_and_the_best_arm_is_played():
     best = static_optimum([[0.2, 0.7], [0.6, 0.1]], np.full((2, 2, 1), 0.5), rho=1.0)
     assert best.value == pytest.approx(0.65)
     assert best.prices == pytest.approx([0.0])
 
 
-def test_a_resource_without_pace_forbids_every_arm_that_uses_it():
+def test_a_resource_with_rho_0_forbids_every_arm_that_uses_it():
     best = static_optimum([[1.0, 0.3]], [[[0.1], [0.0]]], rho=0.0)
     assert best.value == pytest.approx(0.3)
 
 
 def test_arms_that_only_lose_are_never_played():
-    rewards = -np.ones((CONTEXTS_AT_ONCE + 1, 2))
-    assert static_optimum(rewards, np.zeros((CONTEXTS_AT_ONCE + 1, 2, 1)), rho=0.1).value == 0.0
+    rewards = -np.ones((SAMPLE_SIZE + 1, 2))
+    assert static_optimum(rewards, np.zeros((SAMPLE_SIZE + 1, 2, 1)), rho=0.1).value == 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_contexts_are_solved_to_the_dual_bound(seed):
     rng = np.random.default_rng(seed)
     rewards, costs = rng.random((3000, 5)), rng.random((3000, 5, 3))
-    rewards[:1500] *= 0.1  # the contexts are not alike
+    rewards[:1500] *= 0.1  # so that a sample differs from the whole
     best = static_optimum(rewards, costs, rho=0.2)
     assert dual_bound(rewards, costs, 0.2, best.prices) == pytest.approx(best.value, abs=1e-8)
     assert (spend(costs, best.probabilities) <= 0.2 + 1e-8).all()
@@ -126,6 +126,6 @@ def test_a_program_of_repeated_contexts_equals_the_weighted_one():
         ((np.zeros((1, 0)), np.zeros((1, 0, 1)), 0.1), "at least one context, arm and resource"),
     ],
 )
-def test_a_program_that_makes_no_sense_is_refused_by_name(arguments, message):
+def test_an_invalid_argument_is_refused_and_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         static_optimum(*arguments)
