@@ -1,23 +1,25 @@
-"""State ↔ bytes, without pickle: reading a snapshot runs no code and builds nothing but what the template shows.
+"""Converts a state to bytes and back, without pickle.
+
+Reading a snapshot runs no code from it and creates only instances of the classes of a template.
 
     SnapshotError (a ValueError)
-    ├── UnencodableError      a state holds something the format has no place for
-    ├── NotASnapshotError     other data, or data cut off before the end of the preamble
-    ├── UnknownVersionError   written by a format this code does not know
-    ├── BadChecksumError      damaged or truncated
-    ├── ForeignSnapshotError  sound, but of another configuration
-    └── MismatchError         sound, but its leaves are not those of the template
+    ├── UnencodableError      the state contains a value that the format does not support
+    ├── NotASnapshotError     the data is something else, or ends within the preamble
+    ├── UnknownVersionError   the data has a format version that this code does not know
+    ├── BadChecksumError      the data is damaged or truncated
+    ├── ForeignSnapshotError  the data is intact, but belongs to another configuration
+    └── MismatchError         the data is intact, but its structure differs from the template
 
-A state is a nesting of NamedTuples, tuples, None, numpy arrays (float64, int64, bool) and Python ints, floats, bools
-and strings. Its bytes are:
+A state consists of nested NamedTuples and tuples. Its leaves are None, numpy arrays (float64, int64, bool) and Python
+ints, floats, bools and strings. The bytes are:
 
     preamble   b"CBWK", format version (uint16), length of the header (uint32), all little-endian
-    header     JSON: the fingerprint, and the list of [path, kind, shape] of all parts in the order of the state
-    leaves     raw little-endian bytes, each starting at a multiple of 8
+    header     JSON: the fingerprint, and a list with [path, kind, shape] of every tuple and leaf, in depth-first order
+    leaves     the raw little-endian bytes of the leaves, each starting at a multiple of 8
     checksum   blake2b, 16 bytes, of everything before
 
-Equal states give equal bytes, bit for bit, so snapshots can be compared and named by their digest. The checksum guards
-against damage, not against forgery, so what it covers is still checked piece by piece.
+Equal states give equal bytes, so callers can compare snapshots and identify them by a digest. The checksum detects
+damage. It does not prevent forgery, so every entry is also validated.
 """
 
 from __future__ import annotations
@@ -35,61 +37,65 @@ State = TypeVar("State")
 
 MAGIC = b"CBWK"
 VERSION = 1
-# States are a few levels deep; a forged header could otherwise nest tuples until the interpreter's stack ends.
+# States have few levels. Without a limit, a forged header could nest tuples until the interpreter's stack overflows.
 DEPTH_MAX = 32
+CHECKSUM_BYTES = 16
 
 _PREAMBLE = struct.Struct("<4sHI")
 _FLOAT = struct.Struct("<d")
 _ALIGNMENT = 8
-CHECKSUM_BYTES = 16
 _SHOWN_LENGTH_MAX = 40
 _ROOT = "state"
-# What an array's elements are called in the header: numpy's name, which states size and byte order.
+# The kind of an array is numpy's name of its dtype, which includes size and byte order.
 _ARRAY_KINDS = {np.dtype(np.float64): "<f8", np.dtype(np.int64): "<i8", np.dtype(np.bool): "|b1"}
 _NATIVE_DTYPES = {kind: dtype for dtype, kind in _ARRAY_KINDS.items()}
-_KINDS: dict[str, set[type]] = {
-    "tuple": {tuple},
-    "int": {int, np.int64},
-    "float": {float, np.float64},
-    "bool": {bool, np.bool},
-    "str": {str},
+_KINDS: dict[type, str] = {
+    type(None): "none",
+    tuple: "tuple",
+    int: "int",
+    np.int64: "int",
+    float: "float",
+    np.float64: "float",
+    bool: "bool",
+    np.bool: "bool",
+    str: "str",
 }
-_SCALAR_BYTES = {"none": 0, "bool": 1, "float": _FLOAT.size}
-# Numpy's own limits.
+_FIXED_BYTES = {"none": 0, "bool": 1, "float": _FLOAT.size}
+# The limits of numpy.
 _AXES_MAX = 64
 _LENGTH_MAX = 2**63 - 1
 
 
 class SnapshotError(ValueError):
-    """A state cannot be written, or bytes cannot be read as the state that was asked for."""
+    """A state cannot be written, or bytes cannot be read as a state like the template."""
 
 
 class UnencodableError(SnapshotError):
-    """The state holds something the format has no place for."""
+    """The state contains a value that the format does not support."""
 
 
 class NotASnapshotError(SnapshotError):
-    """The bytes do not begin like a snapshot."""
+    """The bytes do not start like a snapshot."""
 
 
 class UnknownVersionError(SnapshotError):
-    """The bytes were written by a format this code does not know."""
+    """The bytes have a format version that this code does not know."""
 
 
 class BadChecksumError(SnapshotError):
-    """The bytes are not those that were written."""
+    """The bytes differ from those that were written."""
 
 
 class ForeignSnapshotError(SnapshotError):
-    """The snapshot is of another configuration."""
+    """The snapshot belongs to another configuration."""
 
 
 class MismatchError(SnapshotError):
-    """The leaves of the snapshot are not those of the template."""
+    """The structure of the snapshot differs from the template."""
 
 
-class _Part(NamedTuple):
-    """One entry of the header: a leaf, or a tuple or record (NamedTuple) that announces its elements."""
+class _Entry(NamedTuple):
+    """One entry of the header. It describes a leaf, or a tuple or record (NamedTuple) whose elements follow."""
 
     path: str
     kind: str  # "<f8", "<i8" or "|b1" of an array; "int", "float", "bool", "str", "none"; "tuple", "record"
@@ -97,7 +103,7 @@ class _Part(NamedTuple):
 
 
 def encode(state: object, *, fingerprint: str) -> bytes:
-    """The state as bytes; `fingerprint` names the configuration it belongs to.
+    """Return the state as bytes. `fingerprint` names the configuration to which the state belongs.
 
     >>> class Counts(NamedTuple):
     ...     rounds: int
@@ -106,13 +112,13 @@ def encode(state: object, *, fingerprint: str) -> bytes:
     >>> decode(data, Counts(0, np.zeros(1)), fingerprint="campaign 7")
     Counts(rounds=3, spent=array([1.5, 0. ]))
     """
-    parts: list[tuple[_Part, bytes]] = []
-    _collect(state, _ROOT, 0, parts)
-    content = {"fingerprint": fingerprint, "parts": [part for part, _ in parts]}
+    entries: list[tuple[_Entry, bytes]] = []
+    _collect(state, _ROOT, 0, entries)
+    content = {"fingerprint": fingerprint, "parts": [entry for entry, _ in entries]}
     header = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
     pieces = [_PREAMBLE.pack(MAGIC, VERSION, len(header)), header]
     end = _PREAMBLE.size + len(header)
-    for _, raw in parts:
+    for _, raw in entries:
         if raw:
             pieces += [bytes(-end % _ALIGNMENT), raw]
             end += -end % _ALIGNMENT + len(raw)
@@ -121,65 +127,54 @@ def encode(state: object, *, fingerprint: str) -> bytes:
 
 
 def decode(data: bytes, template: State, *, fingerprint: str) -> State:
-    """The state in the bytes, built from the classes of `template`; arrays come back read-only.
+    """Return the state in the bytes, with the classes of `template` and with read-only arrays.
 
-    Paths, kinds and numbers of array axes must be those of the template. Lengths of axes may differ (arrays grow; the
-    caller checks where it must), and so may lengths of plain tuples: the elements are then like the template's first if
-    that is a tuple or NamedTuple, and otherwise whatever leaves the bytes hold.
+    Paths, kinds and numbers of axes must equal those of the template. The lengths of axes may differ, because arrays
+    grow; the caller checks them where necessary. The length of a tuple may differ, too. Its elements must then have the
+    structure of the template's first element if that is a tuple or NamedTuple, and otherwise may be any leaves.
 
-    >>> decode(b"", None, fingerprint="")
+    >>> decode(encode(7, fingerprint="campaign 7"), 0.5, fingerprint="campaign 7")
     Traceback (most recent call last):
-    cbwk_core.snapshot.NotASnapshotError: a snapshot begins with b'CBWK' and has at least 26 bytes; this does not
+    cbwk_core.snapshot.MismatchError: state must be of kind float as in the template, got 'int'
     """
-    header_end, body = _checked(data)
-    found, parts = _header(body, header_end)
+    body, header_end = _verified(data)
+    found, entries = _parsed_header(body, header_end)
     if found != fingerprint:
         raise ForeignSnapshotError(_difference(found, fingerprint))
-    reader = _Reader(body, header_end, parts)
+    reader = _Reader(body, header_end, entries)
     state = reader.read(template, _ROOT, 0)
     reader.finish()
     return cast(State, state)
 
 
 def fingerprint_of(data: bytes) -> str:
-    """The fingerprint in the bytes, which are checked for damage first.
+    """Return the fingerprint in the bytes, after a check of the bytes for damage.
 
     >>> fingerprint_of(encode(7, fingerprint="campaign 7"))
     'campaign 7'
     """
-    header_end, body = _checked(data)
-    return _header(body, header_end)[0]
+    return _parsed_header(*_verified(data))[0]
 
 
-def _header(body: memoryview, end: int) -> tuple[str, list[_Part]]:
-    """Fingerprint and parts."""
-    try:
-        header = json.loads(bytes(body[_PREAMBLE.size : end]))
-    except (ValueError, RecursionError) as error:
-        raise MismatchError("the header of the snapshot is not JSON") from error
-    return _parsed(header)
-
-
-def _collect(value: object, path: str, depth: int, parts: list[tuple[_Part, bytes]]) -> None:
-    """Append `value` and what is below it, in order."""
+def _collect(value: object, path: str, depth: int, entries: list[tuple[_Entry, bytes]]) -> None:
+    """Append the entry of `value` with its bytes, and then those of its elements."""
     if depth > DEPTH_MAX:
         raise UnencodableError(f"{path} is nested deeper than {DEPTH_MAX} levels")
     kind = _kind(value, path)
     if isinstance(value, tuple):
-        parts.append((_Part(path, kind, (len(value),)), b""))
-        for place, element in zip(_places(path, value), value, strict=True):
-            _collect(element, place, depth + 1, parts)
+        entries.append((_Entry(path, kind, (len(value),)), b""))
+        for place, element in zip(_element_paths(path, value), value, strict=True):
+            _collect(element, place, depth + 1, entries)
         return
     raw = _raw(value, kind)
     if isinstance(value, np.ndarray):
         shape = value.shape
     else:
         shape = (len(raw),) if kind in ("int", "str") else ()
-    parts.append((_Part(path, kind, shape), raw))
+    entries.append((_Entry(path, kind, shape), raw))
 
 
-def _places(path: str, parent: tuple[object, ...]) -> list[str]:
-    """The paths of the elements of a tuple or record."""
+def _element_paths(path: str, parent: tuple[object, ...]) -> list[str]:
     if _is_record(parent):
         return [f"{path}.{name}" for name in type(parent)._fields]
     return [f"{path}[{index}]" for index in range(len(parent))]
@@ -190,26 +185,23 @@ def _is_record(value: object) -> TypeGuard[Any]:
 
 
 def _kind(value: object, path: str) -> str:
-    """What a part is called in the header. A numpy scalar counts as the Python value it equals."""
+    """Return the kind of a value. A numpy scalar has the kind of the Python value that it equals."""
     if type(value) is np.ndarray:
         if value.dtype in _ARRAY_KINDS:
             return _ARRAY_KINDS[value.dtype]
         reason = ": models of other libraries cannot be encoded" if value.dtype.hasobject else ""
         raise UnencodableError(f"{path} must be an array of float64, int64 or bool, got {value.dtype}{reason}")
-    if value is None:
-        return "none"
     if _is_record(value):
         return "record"
-    for kind, types in _KINDS.items():
-        if type(value) in types:
-            return kind
+    if type(value) in _KINDS:
+        return _KINDS[type(value)]
     raise UnencodableError(
         f"{path} must be an array, a number, a string, None or a tuple of them, got {type(value).__name__}"
     )
 
 
 def _raw(value: Any, kind: str) -> bytes:
-    """The bytes of a leaf."""
+    """Return the bytes of a leaf."""
     if kind in _NATIVE_DTYPES:
         return bytes(value.astype(kind, copy=False).tobytes())
     if kind == "int":
@@ -227,27 +219,28 @@ def _checksum(body: bytes | memoryview) -> bytes:
 
 
 def _shown(text: str) -> str:
-    """Text from outside, fit for a message."""
+    """Return the start of a text that comes from the data, safe to print."""
     return ascii(text if len(text) <= _SHOWN_LENGTH_MAX else text[:_SHOWN_LENGTH_MAX] + "…")
 
 
 def _difference(found: str, wanted: str) -> str:
-    """Where two fingerprints part: they may be long, and alike for most of it."""
+    """Describe the first difference of two fingerprints. They may be long and mostly equal."""
     pairs = enumerate(zip(found, wanted, strict=False))
     start = next((index for index, (one, other) in pairs if one != other), min(len(found), len(wanted)))
     return (
-        f"the snapshot is of another configuration: from character {start} on its fingerprint is "
+        f"the snapshot belongs to another configuration: from character {start} its fingerprint is "
         f"{_shown(found[start:])}, wanted {_shown(wanted[start:])}"
     )
 
 
-def _checked(data: bytes) -> tuple[int, memoryview]:
-    """Where the header ends, and the bytes before the checksum, once they are known to be undamaged."""
+def _verified(data: bytes) -> tuple[memoryview, int]:
+    """Return the bytes before the checksum, which is correct, and where the header ends."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise NotASnapshotError(f"data must be the bytes of a snapshot, got {type(data).__name__}")
     least = _PREAMBLE.size + CHECKSUM_BYTES
     if len(data) < least or data[: len(MAGIC)] != MAGIC:
-        raise NotASnapshotError(f"a snapshot begins with {MAGIC!r} and has at least {least} bytes; this does not")
+        found = f"{len(data)} bytes that begin with {bytes(data[: len(MAGIC)])!r}"
+        raise NotASnapshotError(f"a snapshot begins with {MAGIC!r} and has at least {least} bytes, got {found}")
     _, version, header_bytes = _PREAMBLE.unpack_from(data)
     if version != VERSION:
         raise UnknownVersionError(f"the snapshot has format version {version}, this code reads {VERSION}")
@@ -256,23 +249,27 @@ def _checked(data: bytes) -> tuple[int, memoryview]:
         raise BadChecksumError(f"the checksum of the snapshot's {len(body)} bytes is wrong: damaged or truncated")
     header_end = _PREAMBLE.size + header_bytes
     if header_end > len(body):
-        raise MismatchError(f"the snapshot announces {header_bytes} bytes of header and is shorter")
-    return header_end, body
+        raise MismatchError(f"the header of the snapshot must have {header_bytes} bytes, but the snapshot is shorter")
+    return body, header_end
 
 
-def _parsed(header: object) -> tuple[str, list[_Part]]:
-    """Fingerprint and parts of a header, every piece of the type it should have."""
+def _parsed_header(body: memoryview, end: int) -> tuple[str, list[_Entry]]:
+    """Return the fingerprint and the entries. Every value has the expected type."""
+    try:
+        header = json.loads(bytes(body[_PREAMBLE.size : end]))
+    except (ValueError, RecursionError) as error:
+        raise MismatchError("the header of the snapshot is not JSON") from error
     match header:
         case {"fingerprint": str(fingerprint), "parts": [*entries], **more} if not more:
-            return fingerprint, [_parsed_part(index, entry) for index, entry in enumerate(entries)]
+            return fingerprint, [_parsed_entry(index, entry) for index, entry in enumerate(entries)]
         case _:
             raise MismatchError("the header of the snapshot must have a fingerprint and a list of parts")
 
 
-def _parsed_part(index: int, entry: object) -> _Part:
+def _parsed_entry(index: int, entry: object) -> _Entry:
     match entry:
         case [str(path), str(kind), [*shape]] if len(shape) <= _AXES_MAX and all(map(_is_length, shape)):
-            return _Part(path, kind, cast(tuple[int, ...], tuple(shape)))
+            return _Entry(path, kind, cast(tuple[int, ...], tuple(shape)))
         case _:
             raise MismatchError(f"part {index} of the snapshot must be a path, a kind and a shape")
 
@@ -283,111 +280,112 @@ def _is_length(size: object) -> bool:
 
 @dataclass
 class _Reader:
-    """Walks a template and the parts of a snapshot side by side."""
+    """Reads the entries in order, next to a depth-first walk over the template."""
 
     body: memoryview
-    end: int  # of what has been read
-    parts: list[_Part]
-    taken: int = 0
+    position: int  # the end of the last leaf that was read
+    entries: list[_Entry]
+    entries_read: int = 0
 
     def read(self, template: object, path: str, depth: int) -> object:
-        """The value at `path`, in the image of `template`."""
-        part = self._take(path)
+        """Return the value at `path`, which must have the structure of `template`."""
+        entry = self._next_entry(path)
         wanted = _kind(template, path)
-        if part.kind != wanted:
-            raise MismatchError(f"{path} must be of kind {wanted} as in the template, got {_shown(part.kind)}")
+        if entry.kind != wanted:
+            raise MismatchError(f"{path} must be of kind {wanted} as in the template, got {_shown(entry.kind)}")
         if isinstance(template, tuple):
-            return self._elements(part, template, depth)
-        if isinstance(template, np.ndarray) and len(part.shape) != template.ndim:
-            raise MismatchError(f"{path} must have {template.ndim} axes as in the template, got {len(part.shape)}")
-        return self._leaf(part)
+            return self._elements(entry, template, depth)
+        if isinstance(template, np.ndarray) and len(entry.shape) != template.ndim:
+            raise MismatchError(f"{path} must have {template.ndim} axes as in the template, got {len(entry.shape)}")
+        return self._leaf(entry)
 
-    def _read_untold(self, path: str, depth: int) -> object:
-        """A leaf, or a tuple of leaves, of which the template has no example."""
-        part = self._take(path)
-        if part.kind == "record":
-            raise MismatchError(f"{path} is a NamedTuple of which the template has no example")
-        return self._elements(part, (), depth) if part.kind == "tuple" else self._leaf(part)
+    def finish(self) -> None:
+        """Check that nothing is left over."""
+        if self.entries_read < len(self.entries):
+            extra = _shown(self.entries[self.entries_read].path)
+            raise MismatchError(f"{extra} is in the snapshot and not in the template")
+        if self.position != len(self.body):
+            raise MismatchError(f"the snapshot has {len(self.body) - self.position} bytes after its last leaf")
 
-    def _elements(self, part: _Part, template: tuple[object, ...], depth: int) -> object:
+    def _read_without_template(self, path: str, depth: int) -> object:
+        """Return the value at `path`: a leaf, or nested tuples of leaves."""
+        entry = self._next_entry(path)
+        if entry.kind == "record":
+            raise MismatchError(f"{path} is a NamedTuple of a class that the template does not show")
+        return self._elements(entry, (), depth) if entry.kind == "tuple" else self._leaf(entry)
+
+    def _elements(self, entry: _Entry, template: tuple[object, ...], depth: int) -> object:
         if depth > DEPTH_MAX:
-            raise MismatchError(f"{part.path} is nested deeper than {DEPTH_MAX} levels")
-        if len(part.shape) != 1 or part.shape[0] > len(self.parts) - self.taken:
-            raise MismatchError(f"{part.path} has more elements than are left in the snapshot")
-        (length,) = part.shape
+            raise MismatchError(f"{entry.path} is nested deeper than {DEPTH_MAX} levels")
+        if len(entry.shape) != 1 or entry.shape[0] > len(self.entries) - self.entries_read:
+            raise MismatchError(f"{entry.path} has more elements than the snapshot has left")
+        (length,) = entry.shape
         if length == len(template):
-            places = _places(part.path, template)
-            values = [self.read(element, place, depth + 1) for place, element in zip(places, template, strict=True)]
+            paths = _element_paths(entry.path, template)
+            values = [self.read(element, path, depth + 1) for path, element in zip(paths, template, strict=True)]
             return type(template)._make(values) if _is_record(template) else tuple(values)
         if _is_record(template):
-            raise MismatchError(f"{part.path} must have {len(template)} fields as in the template, got {length}")
-        paths = (f"{part.path}[{index}]" for index in range(length))
+            raise MismatchError(f"{entry.path} must have {len(template)} fields as in the template, got {length}")
+        paths = [f"{entry.path}[{index}]" for index in range(length)]
         if template and isinstance(template[0], tuple):
             return tuple(self.read(template[0], path, depth + 1) for path in paths)
-        return tuple(self._read_untold(path, depth + 1) for path in paths)
+        return tuple(self._read_without_template(path, depth + 1) for path in paths)
 
-    def _take(self, path: str) -> _Part:
-        if self.taken == len(self.parts):
+    def _next_entry(self, path: str) -> _Entry:
+        if self.entries_read == len(self.entries):
             raise MismatchError(f"{path} is missing in the snapshot")
-        part = self.parts[self.taken]
-        if part.path != path:
-            raise MismatchError(f"{path} must come next in the snapshot, got {_shown(part.path)}")
-        self.taken += 1
-        return part
+        entry = self.entries[self.entries_read]
+        if entry.path != path:
+            raise MismatchError(f"{path} must come next in the snapshot, got {_shown(entry.path)}")
+        self.entries_read += 1
+        return entry
 
-    def _leaf(self, part: _Part) -> object:
-        if part.kind in _NATIVE_DTYPES:
-            return self._array(part)
-        if part.kind in ("int", "str") and len(part.shape) == 1:
-            raw = self._raw(part, part.shape[0])
-        elif part.kind in _SCALAR_BYTES and not part.shape:
-            raw = self._raw(part, _SCALAR_BYTES[part.kind])
+    def _leaf(self, entry: _Entry) -> object:
+        if entry.kind in _NATIVE_DTYPES:
+            return self._array(entry)
+        if entry.kind in ("int", "str") and len(entry.shape) == 1:
+            raw = self._bytes(entry, entry.shape[0])
+        elif entry.kind in _FIXED_BYTES and not entry.shape:
+            raw = self._bytes(entry, _FIXED_BYTES[entry.kind])
         else:
-            raise MismatchError(f"{part.path} has a kind or shape that no leaf has: {_shown(part.kind)}")
-        if part.kind == "int":
+            raise MismatchError(f"{entry.path} must have the kind and shape of a leaf, got {_shown(entry.kind)}")
+        if entry.kind == "int":
             return int.from_bytes(raw, "little", signed=True)
-        if part.kind == "float":
+        if entry.kind == "float":
             return _FLOAT.unpack(raw)[0]
-        if part.kind == "bool":
-            return _checked_truths(part, raw) == b"\x01"
-        if part.kind == "none":
+        if entry.kind == "bool":
+            return _checked_bools(entry, raw) == b"\x01"
+        if entry.kind == "none":
             return None
         try:
             return str(raw, "utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise MismatchError(f"{part.path} is not UTF-8") from error
+            raise MismatchError(f"{entry.path} is not UTF-8") from error
 
-    def _array(self, part: _Part) -> np.ndarray[Any, Any]:
-        raw = self._raw(part, prod(part.shape) * np.dtype(part.kind).itemsize)
-        if part.kind == "|b1":
-            _checked_truths(part, raw)
+    def _array(self, entry: _Entry) -> np.ndarray[Any, Any]:
+        raw = self._bytes(entry, prod(entry.shape) * np.dtype(entry.kind).itemsize)
+        if entry.kind == "|b1":
+            _checked_bools(entry, raw)
         try:
-            view = np.frombuffer(raw, dtype=part.kind).reshape(part.shape)
-        except ValueError as error:  # lengths beyond numpy's, possible where one of them is 0
-            raise MismatchError(f"{part.path} has a shape that no array has") from error
-        array = view.astype(_NATIVE_DTYPES[part.kind])  # a copy: `data` need not outlive the state
+            view = np.frombuffer(raw, dtype=entry.kind).reshape(entry.shape)
+        except ValueError as error:  # one length is 0, and another is larger than numpy allows
+            raise MismatchError(f"{entry.path} has a shape that no array can have") from error
+        array = view.astype(_NATIVE_DTYPES[entry.kind])  # a copy, so that the state does not keep `data` in memory
         array.setflags(write=False)
         return array
 
-    def _raw(self, part: _Part, size: int) -> memoryview:
-        """The next `size` bytes, without a copy."""
-        start = self.end + -self.end % _ALIGNMENT if size else self.end
+    def _bytes(self, entry: _Entry, size: int) -> memoryview:
+        """Return the next `size` bytes, without a copy."""
+        start = self.position + -self.position % _ALIGNMENT if size else self.position
         if size > len(self.body) - start:
-            raise MismatchError(f"{part.path} is longer than what is left of the snapshot")
-        self.end = start + size
-        return self.body[start : self.end]
-
-    def finish(self) -> None:
-        """Everything must have been asked for."""
-        if self.taken < len(self.parts):
-            raise MismatchError(f"{_shown(self.parts[self.taken].path)} is in the snapshot and not in the template")
-        if self.end != len(self.body):
-            raise MismatchError(f"the snapshot has {len(self.body) - self.end} bytes after its last leaf")
+            raise MismatchError(f"{entry.path} is longer than the rest of the snapshot")
+        self.position = start + size
+        return self.body[start : self.position]
 
 
-def _checked_truths(part: _Part, raw: memoryview) -> bytes:
-    """Bytes that are 0 or 1: numpy's results on other ones are not defined."""
-    truths = bytes(raw)
-    if truths.strip(b"\x00\x01"):
-        raise MismatchError(f"{part.path} has a truth value that is neither 0 nor 1")
-    return truths
+def _checked_bools(entry: _Entry, raw: memoryview) -> bytes:
+    """Return the bytes, each of which is 0 or 1; numpy does not define what it does with other values."""
+    bools = bytes(raw)
+    if bools.strip(b"\x00\x01"):
+        raise MismatchError(f"{entry.path} has a boolean that is neither 0 nor 1")
+    return bools

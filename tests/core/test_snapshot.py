@@ -41,7 +41,7 @@ class Nothing(NamedTuple):
 
 
 def bits(value):
-    """The same structure with every leaf as type, dtype, shape and exact bytes, so that `==` compares bit for bit."""
+    """Replaces every leaf by its type, dtype, shape and exact bytes, so that `==` compares bit for bit."""
     if isinstance(value, tuple):
         return (type(value).__name__, [bits(part) for part in value])
     if isinstance(value, np.ndarray):
@@ -50,7 +50,7 @@ def bits(value):
 
 
 def floats_from_bits(shape):
-    """Floats of any bit pattern: every NaN payload, both zeros, infinities, subnormals."""
+    """Floats of any bit pattern, so also NaNs with a payload, both zeros, infinities and subnormals."""
     return hnp.arrays(np.uint64, shape).map(lambda raw: raw.view(np.float64))
 
 
@@ -82,7 +82,7 @@ SMALL = TEMPLATE._replace(cells=(np.arange(3.0), np.array([True, False])), round
 
 
 def resealed(header, leaves=b"", version=1):
-    """A snapshot with a sound checksum around whatever is inside, built by the format's description alone."""
+    """Builds a snapshot with a correct checksum around any header, straight from the description of the format."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     body = b"CBWK" + struct.pack("<HI", version, len(raw)) + raw
     if leaves:
@@ -97,7 +97,7 @@ def sealed(body):
 @given(wholes, st.text(st.characters(exclude_categories=[])))
 @example(SMALL, "")
 @example(TEMPLATE._replace(prices=np.array([np.nan, -0.0, np.inf]), scale=-0.0), "x")
-def test_what_is_encoded_comes_back_bit_for_bit(state, fingerprint):
+def test_decoding_returns_the_encoded_state_bit_for_bit(state, fingerprint):
     data = encode(state, fingerprint=fingerprint)
     back = decode(data, TEMPLATE, fingerprint=fingerprint)
     assert bits(back) == bits(state)
@@ -105,13 +105,13 @@ def test_what_is_encoded_comes_back_bit_for_bit(state, fingerprint):
 
 
 @given(wholes)
-def test_every_array_comes_back_read_only(state):
+def test_decoded_arrays_are_read_only(state):
     back = decode(encode(state, fingerprint="f"), TEMPLATE, fingerprint="f")
     found = [back.prices, *back.cells, *(part for learner in back.learners for part in learner)]
     assert not any(array.flags.writeable for array in found)
 
 
-def test_memory_layout_does_not_show_in_the_bytes():
+def test_the_bytes_do_not_depend_on_the_memory_layout():
     table = np.arange(12.0).reshape(3, 4)
     data = encode((table,), fingerprint="f")
     assert encode((np.asfortranarray(table),), fingerprint="f") == data
@@ -132,7 +132,7 @@ def test_numpy_scalars_are_stored_as_the_python_values_they_equal():
     assert encode(back, fingerprint="f") == encode(state, fingerprint="f")
 
 
-def test_a_learnt_oracle_state_goes_on_learning_after_the_round_trip():
+def test_an_oracle_continues_to_learn_from_a_decoded_state():
     oracle = Newton(dimension=3, targets=2, blocks=2)
     rows, targets = np.eye(3), np.full((3, 2), 0.5)
     state = oracle.update(oracle.init(), rows, targets, np.array([0, 1, 1]))
@@ -143,17 +143,17 @@ def test_a_learnt_oracle_state_goes_on_learning_after_the_round_trip():
 
 @given(st.data())
 def test_any_changed_byte_is_refused(data):
-    sound = encode(SMALL, fingerprint="f")
-    index = data.draw(st.integers(0, len(sound) - 1))
+    intact = encode(SMALL, fingerprint="f")
+    index = data.draw(st.integers(0, len(intact) - 1))
     change = data.draw(st.integers(1, 255))
-    damaged = sound[:index] + bytes([sound[index] ^ change]) + sound[index + 1 :]
+    damaged = intact[:index] + bytes([intact[index] ^ change]) + intact[index + 1 :]
     with pytest.raises(snapshot.SnapshotError):
         decode(damaged, SMALL, fingerprint="f")
 
 
 def test_every_truncation_and_every_extension_is_refused():
-    sound = encode(SMALL, fingerprint="f")
-    for damaged in [*(sound[:end] for end in range(len(sound))), sound + b"\x00", sound + sound]:
+    intact = encode(SMALL, fingerprint="f")
+    for damaged in [*(intact[:end] for end in range(len(intact))), intact + b"\x00", intact + intact]:
         with pytest.raises(snapshot.SnapshotError):
             decode(damaged, SMALL, fingerprint="f")
 
@@ -166,7 +166,7 @@ def test_a_snapshot_of_another_configuration_is_refused(fingerprint):
         assert len(str(caught.value)) < 600
 
 
-def test_a_foreign_fingerprint_is_shown_from_where_it_differs():
+def test_a_foreign_fingerprint_is_shown_from_the_first_difference():
     theirs, ours = "Policy(" + "same, " * 50 + "horizon=7)", "Policy(" + "same, " * 50 + "horizon=8)"
     with pytest.raises(snapshot.ForeignSnapshotError, match=r"is '7\)', wanted '8\)'$"):
         decode(encode(SMALL, fingerprint=theirs), SMALL, fingerprint=ours)
@@ -191,14 +191,14 @@ templates = st.sampled_from([None, 0, 0.0, False, "", (), np.zeros(2), (np.zeros
 
 
 @given(st.binary(max_size=100), templates)
-def test_no_bytes_raise_anything_but_a_snapshot_error(data, template):
+def test_arbitrary_bytes_raise_nothing_but_a_snapshot_error(data, template):
     for attempt in (data, b"CBWK" + data, b"CBWK\x01\x00" + data):
         with pytest.raises(snapshot.SnapshotError):
             decode(attempt, template, fingerprint="f")
 
 
 @given(st.one_of(headers, st.binary(max_size=40)), st.binary(max_size=40), templates)
-def test_forged_bytes_with_a_sound_checksum_raise_nothing_but_a_snapshot_error(header, leaves, template):
+def test_forged_bytes_with_a_correct_checksum_raise_nothing_but_a_snapshot_error(header, leaves, template):
     try:
         state = decode(resealed(header, leaves), template, fingerprint="f")
     except snapshot.SnapshotError:
@@ -235,7 +235,7 @@ def test_forged_sizes_and_values_are_refused(data, template):
         decode(data, template, fingerprint="f")
 
 
-def test_tuples_nested_without_end_are_refused_in_both_directions():
+def test_deeply_nested_tuples_are_refused_when_writing_and_when_reading():
     nested: tuple = ()
     for _ in range(snapshot.DEPTH_MAX):
         nested = (nested,)
@@ -247,7 +247,7 @@ def test_tuples_nested_without_end_are_refused_in_both_directions():
         decode(sealed_parts(*parts), (), fingerprint="f")
 
 
-def test_a_later_format_is_refused_by_its_version_and_not_by_its_checksum():
+def test_a_later_format_is_refused_because_of_its_version_before_the_checksum():
     with pytest.raises(snapshot.UnknownVersionError, match="format version 2"):
         decode(resealed({}, version=2)[:-1], SMALL, fingerprint="f")
 
@@ -271,7 +271,7 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize(("template", "state"), MISMATCHES.values(), ids=MISMATCHES.keys())
-def test_a_state_of_another_form_is_refused_and_the_place_is_named(template, state):
+def test_a_state_of_another_structure_is_refused_and_the_path_is_named(template, state):
     with pytest.raises(snapshot.MismatchError, match="state"):
         decode(encode(state, fingerprint="f"), template, fingerprint="f")
 
@@ -309,12 +309,12 @@ UNENCODABLE = [
 
 
 @pytest.mark.parametrize("part", UNENCODABLE, ids=lambda part: f"{type(part).__name__} {getattr(part, 'dtype', '')}")
-def test_what_the_format_has_no_place_for_is_refused_by_path(part):
+def test_an_unsupported_value_is_refused_and_its_path_is_named(part):
     with pytest.raises(snapshot.UnencodableError, match=r"^state\.learners\[0\]\.theta must"):
         encode(SMALL._replace(learners=(LEARNER._replace(theta=part),)), fingerprint="f")
 
 
-def test_every_refusal_is_a_value_error():
+def test_every_error_is_a_snapshot_error_and_a_value_error():
     tree = [kind for kind in vars(snapshot).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(tree) == 7
     assert all(issubclass(kind, snapshot.SnapshotError) and issubclass(kind, ValueError) for kind in tree)
