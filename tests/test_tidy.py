@@ -5,52 +5,52 @@ import pytest
 from tests import tidy
 
 
-def findings(rule, sources):
-    assert sources, "a rule that reads nothing holds nothing"
-    return [finding for source in sources for finding in rule(source)]
+def violations(rule, sources):
+    assert sources, "the rule was given no file"
+    return [violation for source in sources for violation in rule(source)]
 
 
-def test_every_function_fits_a_screen():
-    assert findings(tidy.long_functions, tidy.python_sources()) == []
+def test_every_function_fits_on_a_screen():
+    assert violations(tidy.long_functions, tidy.python_sources()) == []
 
 
 def test_no_file_is_too_long_to_read():
-    assert findings(tidy.long_files, tidy.python_sources()) == []
+    assert violations(tidy.long_files, tidy.python_sources()) == []
 
 
 def test_the_library_calls_no_clock_no_file_no_terminal_and_no_ambient_randomness():
-    assert findings(tidy.impure_calls, tidy.pure_sources()) == []
+    assert violations(tidy.impure_calls, tidy.pure_sources()) == []
 
 
 def test_no_exception_is_swallowed():
-    assert findings(tidy.swallowed_exceptions, tidy.python_sources()) == []
+    assert violations(tidy.swallowed_exceptions, tidy.python_sources()) == []
 
 
-def test_no_note_of_unfinished_work_is_left():
-    assert findings(tidy.unfinished_work, tidy.python_sources()) == []
+def test_no_file_has_a_note_about_unfinished_work():
+    assert violations(tidy.unfinished_work, tidy.python_sources()) == []
 
 
 def test_nothing_is_pickled():
-    assert findings(tidy.pickles, tidy.python_sources()) == []
+    assert violations(tidy.pickles, tidy.python_sources()) == []
 
 
 def test_every_public_function_and_class_of_the_library_has_a_docstring():
-    assert findings(tidy.missing_docstrings, tidy.library_sources()) == []
+    assert violations(tidy.missing_docstrings, tidy.library_sources()) == []
 
 
 def test_no_text_file_names_a_path_of_one_machine():
-    assert findings(tidy.machine_paths, tidy.text_sources()) == []
+    assert violations(tidy.machine_paths, tidy.text_sources()) == []
 
 
-def test_the_sources_are_those_of_the_project_and_not_of_its_environment():
+def test_the_rules_read_the_project_and_not_its_environment():
     names = {source.name for source in tidy.text_sources()}
     assert {"Makefile", ".ci/run", "README.md", "service/app.py", "tests/tidy.py"} <= names
     assert not [name for name in names if name.startswith((".venv/", ".git/"))]
 
 
-def test_simulations_are_the_only_part_of_the_library_that_need_not_be_pure():
-    left_out = {source.name for source in tidy.library_sources()} - {source.name for source in tidy.pure_sources()}
-    assert all(name.startswith("cbwk_core/simulation/") for name in left_out)
+def test_the_simulations_are_the_only_impure_part_of_the_library():
+    impure = {source.name for source in tidy.library_sources()} - {source.name for source in tidy.pure_sources()}
+    assert all(name.startswith("cbwk_core/simulation/") for name in impure)
 
 
 def lines_of_function(count: int) -> str:
@@ -104,11 +104,11 @@ def test_a_rule_finds_what_it_forbids(rule, text):
 
 
 @pytest.mark.parametrize(("rule", "text"), GOOD)
-def test_a_rule_lets_pass_what_it_allows(rule, text):
+def test_a_rule_accepts_what_it_allows(rule, text):
     assert list(rule(tidy.Source("good.py", text))) == []
 
 
-def test_every_rule_is_shown_something_bad_and_something_good():
+def test_every_rule_has_a_bad_and_a_good_example():
     rule_annotations = {"source": tidy.Source, "return": Iterator[str]}
     rules = {rule for rule in vars(tidy).values() if getattr(rule, "__annotations__", None) == rule_annotations}
     assert len(rules) == 8

@@ -1,4 +1,4 @@
-"""The rules of the code itself. A rule takes one source file and yields what it finds wrong there."""
+"""Rules about the code itself. A rule reads one source file and yields its violations."""
 
 import ast
 import re
@@ -11,11 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 
-_PACKAGES = ("cbwk_core", "service", "tests")
-_MADE_BY_TOOLS = {"build", "data", "dist", "out", "__pycache__"}
-_VISIBLE_DOT_NAMES = {".ci", ".editorconfig", ".gitattributes", ".gitignore"}
+_GENERATED = {"build", "data", "dist", "out", "__pycache__"}
+_TRACKED_DOT_NAMES = {".ci", ".editorconfig", ".gitattributes", ".gitignore"}
 
-# Put together from halves, since this file is read by its own rules.
+# Each word is split in two, because the rules also read this file.
 _UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"]) + r")\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:home|mnt|root|Users|work(?:space)?)/\w|\b[A-Z]:\\(?:Users|Windows)\b")
 _IMPURE_PREFIXES = ("numpy.random.", "time.")
@@ -25,41 +24,41 @@ _PICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "
 
 @dataclass(frozen=True)
 class Source:
-    """One text file, named by its path from the root of the project."""
+    """One text file. Its name is the path from the root of the project."""
 
     name: str
     text: str
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The file as Python."""
+        """The syntax tree of a Python file."""
         return ast.parse(self.text, filename=self.name)
 
     def at(self, line: int, what: str) -> str:
-        """One finding, in the form editors jump to."""
+        """Format a violation as file:line, which editors recognise as a link."""
         return f"{self.name}:{line}: {what}"
 
 
 def python_sources() -> list[Source]:
-    """Every Python file of the project."""
+    """Return every Python file of the project."""
     return [source for source in text_sources() if source.name.endswith(".py")]
 
 
 def library_sources() -> list[Source]:
-    """Every file of the library."""
+    """Return every Python file of the library."""
     return [source for source in python_sources() if source.name.startswith("cbwk_core/")]
 
 
 def pure_sources() -> list[Source]:
-    """The library without its simulations, which may read clocks and write files."""
+    """Return the library without its simulations, which may read clocks and write files."""
     return [source for source in library_sources() if not source.name.startswith("cbwk_core/simulation/")]
 
 
 @cache
 def text_sources() -> list[Source]:
-    """Every text file a clone would have, read and parsed once."""
+    """Return every text file of the project that is under version control. Each file is read once."""
     sources = []
-    for path in sorted(_kept_files(ROOT)):
+    for path in sorted(_files_under(ROOT)):
         try:
             sources.append(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
         except UnicodeDecodeError:
@@ -67,19 +66,19 @@ def text_sources() -> list[Source]:
     return sources
 
 
-def _kept_files(folder: Path) -> Iterator[Path]:
+def _files_under(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        hidden = path.name.startswith(".") and path.name not in _VISIBLE_DOT_NAMES
-        if hidden or path.name in _MADE_BY_TOOLS or path.name.endswith(".egg-info"):
+        hidden = path.name.startswith(".") and path.name not in _TRACKED_DOT_NAMES
+        if hidden or path.name in _GENERATED or path.name.endswith(".egg-info"):
             continue
         if path.is_dir():
-            yield from _kept_files(path)
+            yield from _files_under(path)
         else:
             yield path
 
 
 def long_functions(source: Source) -> Iterator[str]:
-    """Functions that do not fit a screen."""
+    """Find functions that do not fit on a screen."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -88,14 +87,14 @@ def long_functions(source: Source) -> Iterator[str]:
 
 
 def long_files(source: Source) -> Iterator[str]:
-    """Files nobody reads to the end."""
+    """Find files that are too long to read."""
     lines = len(source.text.splitlines())
     if lines > FILE_LINES_MAX:
         yield source.at(lines, f"{lines} lines, {FILE_LINES_MAX} are allowed")
 
 
 def impure_calls(source: Source) -> Iterator[str]:
-    """Calls that reach for a clock, ambient randomness, a file, the terminal, or code in a string."""
+    """Find calls that use a clock, a global random generator, a file, the terminal, or code in a string."""
     full_names = _imported_names(source.tree)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call):
@@ -105,7 +104,7 @@ def impure_calls(source: Source) -> Iterator[str]:
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for: `np` for numpy, `default_rng` for numpy.random.default_rng."""
+    """Return the full name of each imported name: `np` is numpy, `default_rng` is numpy.random.default_rng."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -127,16 +126,16 @@ def _dotted_name(node: ast.expr, full_names: dict[str, str]) -> str:
 
 
 def swallowed_exceptions(source: Source) -> Iterator[str]:
-    """A bare `except:`, or a handler that takes every exception and does nothing."""
+    """Find a bare `except:`, and handlers that catch every exception and do nothing."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield source.at(node.lineno, "bare except")
-            elif _takes_everything(node.type) and all(_does_nothing(statement) for statement in node.body):
+            elif _catches_everything(node.type) and all(_does_nothing(statement) for statement in node.body):
                 yield source.at(node.lineno, "swallows every exception")
 
 
-def _takes_everything(caught: ast.expr) -> bool:
+def _catches_everything(caught: ast.expr) -> bool:
     kinds = caught.elts if isinstance(caught, ast.Tuple) else [caught]
     return any(isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"} for kind in kinds)
 
@@ -147,14 +146,14 @@ def _does_nothing(statement: ast.stmt) -> bool:
 
 
 def unfinished_work(source: Source) -> Iterator[str]:
-    """Notes to oneself: what is not done is not there, or it is in the tracker."""
+    """Find notes about unfinished work. They belong in the issue tracker."""
     for number, line in enumerate(source.text.splitlines(), start=1):
         if found := _UNFINISHED.search(line):
             yield source.at(number, found.group())
 
 
 def pickles(source: Source) -> Iterator[str]:
-    """Formats that run code when they are read."""
+    """Find file formats that run code when they are read."""
     for node in ast.walk(source.tree):
         modules = []
         if isinstance(node, ast.Import):
@@ -173,7 +172,7 @@ def _is_false(value: ast.expr) -> bool:
 
 
 def missing_docstrings(source: Source) -> Iterator[str]:
-    """Modules, and public functions and classes of a module, that say nothing of themselves."""
+    """Find modules, public functions and public classes without a docstring."""
     if source.tree.body and not ast.get_docstring(source.tree):
         yield source.at(1, "the module has no docstring")
     for node in source.tree.body:
@@ -183,7 +182,7 @@ def missing_docstrings(source: Source) -> Iterator[str]:
 
 
 def machine_paths(source: Source) -> Iterator[str]:
-    """Paths that exist on one machine only."""
+    """Find paths that exist on one machine only."""
     for number, line in enumerate(source.text.splitlines(), start=1):
         if found := _MACHINE_PATH.search(line):
             yield source.at(number, f"names a path of one machine: {found.group()}…")
