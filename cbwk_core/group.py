@@ -16,7 +16,7 @@ from cbwk_core import round as rows_round
 from cbwk_core.arguments import checked_free, checked_uniforms
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.configuration import Configuration
-from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.newton_state import predicted_with_leverage_of_each
 from cbwk_core.problem import ProblemRows
 from cbwk_core.round import Request
 from cbwk_core.single import serves
@@ -77,11 +77,9 @@ class Group:
         The answers are those of `SquareCBwK.decide`; prices and γ of the thought have a row per policy.
         """
         policy, rows = self._policy, len(self._states)
-        oracle = policy.regressor
-        assert isinstance(oracle, Newton), "shape_of says so"
         x = policy.checked_features(features)
         models = [state.oracle for state in self._states]
-        predictions, leverage = oracle.predict_each(models, policy.lifted(x[:, 0]))
+        predictions, leverage = predicted_with_leverage_of_each(models, policy.lifted(x[:, 0]))
         account = checked_free(free, rows, policy.resources)
         request = Request(x, predictions, leverage, None, self._problem.hold, checked_uniforms(uniforms, rows))
         gone = np.array([model.forgotten.item() for model in models])

@@ -15,7 +15,7 @@ from cbwk_core import snapshot
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.aggregate import AggregateState
-from cbwk_core.oracles.newton import NewtonState
+from cbwk_core.oracles.newton_state import NewtonState
 from cbwk_core.rules.noise import first_residuals
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
 from cbwk_core.state import State

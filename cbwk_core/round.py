@@ -113,14 +113,14 @@ def _draw(
     """Draw all rows at once; where money may run out within them, one by one, each from what the last one left."""
     rows = len(rounds)
     if len(account) == rows or rows == 0 or _is_plenty(policy, account, rows):
-        payable = _affordable(policy, problem, account, request.holds)
+        payable = affordable(policy, problem, account, request.holds)
         return _draw_rows(policy, problem, state, quoted, request, rounds, payable)
     # Whole numbers stay whole, unless holds are not: rounded down they would leave a part of what they take.
     whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
     left, drawn = account.astype(account.dtype if whole else np.float64), []
     for row in range(rows):
         one = _row(request, row)
-        payable = _affordable(policy, problem, left, one.holds)
+        payable = affordable(policy, problem, left, one.holds)
         part = _draw_rows(policy, problem, state, quoted, one, rounds[row : row + 1], payable)
         drawn.append(part)
         if part.arm[0] != NULL_ARM:
@@ -138,7 +138,7 @@ def _is_plenty(policy: Configuration, account: Array, rows: int) -> bool:
     return bool((account > needed).all() if policy.variant.exits else (account >= needed).all())
 
 
-def _affordable(policy: Configuration, problem: ProblemRows, account: Array, holds: Array) -> Mask | None:
+def affordable(policy: Configuration, problem: ProblemRows, account: Array, holds: Array) -> Mask | None:
     """Candidates whose hold is free in every resource, (rows, candidates); None if that is all of them.
 
     Where the preset exits, one resource with no more than a max cost left ends everything: spent >= B - 1.

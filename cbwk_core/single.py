@@ -19,6 +19,7 @@ from scipy.linalg.blas import ddot, dger
 from cbwk_core.arrays import FLOAT, Array, Floats, freeze, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.newton_state import predicted_with_leverage_of_one
 from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, State, columns
 from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket
@@ -81,7 +82,7 @@ class Single:
         lifted = self._lifted(x)
         if lifted is None:
             return None
-        predictions, leverage = self.oracle.predict_row(state.oracle, lifted)
+        predictions, leverage = predicted_with_leverage_of_one(state.oracle, lifted)
         if len(leverage) > CANDIDATES_MAX:
             return None
         prices, rate, variance, u = self._quote(state, books)

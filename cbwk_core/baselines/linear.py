@@ -14,7 +14,8 @@ from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
 from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
-from cbwk_core.oracles.newton import Newton, NewtonState
+from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.newton_state import NewtonState
 from cbwk_core.problem import Problem
 from cbwk_core.ticket import NULL_ARM, Ticket
 

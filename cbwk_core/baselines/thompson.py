@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from cbwk_core.arrays import Array, finite
 from cbwk_core.baselines.linear import LearnerState, LinearLearner, best_column, one_hot
-from cbwk_core.oracles.newton import linear_scores
+from cbwk_core.oracles.newton_state import linear_scores
 from cbwk_core.ticket import Choice
 
 # Constants of splitmix64 (Steele, Lea & Flood 2014): the golden ratio of 2⁶⁴ and two mixing multipliers.

@@ -6,9 +6,9 @@ from math import isqrt
 
 import numpy as np
 
-from cbwk_core.decision import affordable
 from cbwk_core.evaluation.log import Log
 from cbwk_core.policy import SquareCBwK
+from cbwk_core.round import affordable
 from cbwk_core.state import State
 
 # A batch has √t / BATCH_DIVISOR rounds after t rounds, so the first rounds are batches of one. The steps of the prices
@@ -37,7 +37,7 @@ def next_batch(policy: SquareCBwK, state: State, start: int, rounds: int) -> sli
     (slice(1600, 1601, None), None)
     """
     unspent = np.asarray(policy.budget) - state.spent
-    payable = affordable(policy, unspent, policy.problem.hold[None])
+    payable = affordable(policy, policy.problem.rows, unspent, policy.problem.hold[None])
     if start >= rounds or (payable is not None and not payable.any()):
         return None
     size = max(1, isqrt(start) // BATCH_DIVISOR)

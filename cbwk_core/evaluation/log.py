@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arguments import checked_arms
 from cbwk_core.arrays import Array, Integers, Mask, as_array, finite, frozen, numbers
-from cbwk_core.problem import NULL_ARM
+from cbwk_core.ticket import NULL_ARM
 
 # The tolerance for rounding of probabilities: the service stores them as 32-bit floats.
 ROUNDING = 1e-5

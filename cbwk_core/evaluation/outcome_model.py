@@ -10,7 +10,7 @@ import numpy as np
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.oracles import Newton, NewtonState
+from cbwk_core.evaluation.ridge import is_ridge, normal_equations, ridge_state
 from cbwk_core.oracles.build import FORGETTING_OFF, build_oracle
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.presets import PRESETS

@@ -13,8 +13,8 @@ from cbwk_core import two_stage
 from cbwk_core.arrays import Array, frozen
 from cbwk_core.evaluation.ridge import is_ridge, ridge_update
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM, Ticket
 from cbwk_core.state import State
+from cbwk_core.ticket import NULL_ARM, Ticket
 
 # The closed form is not faster for fewer rows.
 ROWS_MIN = 16
@@ -48,4 +48,4 @@ def commit_and_settle(policy: SquareCBwK, state: State, ticket: Ticket, outcomes
 
 def learns_in_closed_form(policy: SquareCBwK) -> bool:
     """Return whether the oracle is ridge regression and no first stage collects outcomes."""
-    return is_ridge(policy._oracle) and two_stage.mode_of(policy) == "off"
+    return is_ridge(policy.regressor) and two_stage.mode_of(policy) == "off"

@@ -21,8 +21,8 @@ from cbwk_core.evaluation.outcome_model import CHUNK_ROWS, Fitted, OutcomeModel,
 from cbwk_core.evaluation.parallel import Progress, in_parallel
 from cbwk_core.evaluation.settlement import commit_and_settle
 from cbwk_core.policy import SquareCBwK
-from cbwk_core.problem import NULL_ARM
 from cbwk_core.state import State
+from cbwk_core.ticket import NULL_ARM
 
 # What a reader of the flights must know. The service shows this text with the result.
 ASSUMPTION = (

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, Integers, folded, frozen
 from cbwk_core.oracles.links import LINKS, Link
-from cbwk_core.oracles.newton import linear_scores
+from cbwk_core.oracles.newton_state import linear_scores
 from cbwk_core.oracles.oracle import check_sizes, checked_candidates, checked_growth, checked_update
 
 
@@ -77,9 +77,9 @@ class Gradient:
 
     def predict(self, state: GradientState, features: ArrayLike) -> Array:
         """Return σ(φᵀθ) for every candidate, shape (n, k * blocks, targets)."""
-        return self.trusting_predict(state, checked_candidates(self, features, state.theta.shape[0]))
+        return self.predict_unchecked(state, checked_candidates(self, features, state.theta.shape[0]))
 
-    def trusting_predict(self, state: GradientState, x: Array) -> Array:
+    def predict_unchecked(self, state: GradientState, x: Array) -> Array:
         """`predict` for features that the caller has checked."""
         scores = linear_scores(state.theta, x)
         return scores if self.link == "identity" else self.sigma.mean(scores)
@@ -97,7 +97,7 @@ class Gradient:
         weight: ArrayLike | None = None,
     ) -> GradientState:
         """Learn the rows in order by the formula of the module."""
-        return self.trusting_update(
+        return self.update_unchecked(
             state, *checked_update(self, state.theta.shape[0], features, targets, block, weight)
         )
 

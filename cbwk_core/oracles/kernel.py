@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, frozen
-from cbwk_core.oracles.newton import Newton, NewtonState
+from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.newton_state import NewtonState
 from cbwk_core.oracles.oracle import checked_candidates, checked_rows
 
 # Default bandwidth per √dimension. Contexts in [0, 1] are about 0.4·√dimension apart: with this bandwidth neighbours

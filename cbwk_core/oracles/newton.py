@@ -2,20 +2,18 @@
 
     g = (σ(φᵀθ) - y) φ,   A += φφᵀ,   θ ← Proj_A(θ - A⁻¹g / c)
 
-With local curvature, for the logistic link, the step is implicit instead: θ minimises the row's own loss plus half the
-squared distance to the old θ in the norm of A, and A += σ'(φᵀθ)φφᵀ at the new θ. A plain Newton step goes as far as the
-slope where it starts asks for, and where 2 % is predicted a click asks for fifty times what it is worth.
+With local curvature, for the logistic link, the step is implicit instead: θ minimises the loss of the row plus half the
+squared distance to the old θ in the norm of A, and A += σ'(φᵀθ)φφᵀ at the new θ. The length of an explicit Newton step
+depends on the slope at its start: where 2 % is predicted, a click would move θ fifty times too far.
 
-A⁻¹ follows by Sherman-Morrison and is computed afresh from A after every `REFACTOR_EVERY` updates of a block.
+A⁻¹ follows by Sherman-Morrison and is computed again from A after every `REFACTOR_EVERY` updates of a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,59 +22,17 @@ from scipy.linalg.blas import ddot, dger
 from cbwk_core.arrays import FLOAT, Array, Floats, Integers, folded, freeze, frozen
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from cbwk_core.oracles.links import LINKS, Link, implicit_score
-from cbwk_core.oracles.oracle import checked_block, checked_candidates, checked_growth, checked_rows, checked_weight
+from cbwk_core.oracles.newton_state import NewtonState, leverages, linear_scores, predicted_with_leverage
+from cbwk_core.oracles.oracle import check_sizes, checked_candidates, checked_growth, checked_update
 from cbwk_core.oracles.watch import LEVEL_MIN, alarm_level, observe_errors
 
-# Sherman-Morrison loses about one unit in the last place per update; a thousand stay far below 1e-9 while the cubic
-# cost of one factorisation, spread over a thousand quadratic updates, does not show.
+# Sherman-Morrison loses about one unit in the last place per update. A thousand updates stay far below 1e-9, and the
+# cubic cost of one factorisation is negligible beside a thousand quadratic updates.
 REFACTOR_EVERY = 1000
-# Numbers in one product of `predict_with_leverage`. Caches hold a product of 4 MB; one with fewer rows than the minimum
-# reads the model, which every product reads once, too often; and none takes more than 32 MB.
-PRODUCT_CACHED, PRODUCT_ROWS_MIN, PRODUCT_MAX = 524_288, 64, 4_000_000
-# From this dimension on one rank-one update after another is faster than all lanes at once, which needs a temporary.
+# From this dimension on, one rank-one update per lane is faster than all lanes at once, which needs a temporary array.
 LANES_APART_MIN = 16
 # Local curvature below this makes a Newton step longer than the data can justify (a click rate of 0.1 %).
 SLOPE_FLOOR = 1e-3
-
-
-class NewtonState(NamedTuple):
-    """What the oracle has learnt.
-
-    A⁻¹ and θ stand in one array: one product with φ gives both A⁻¹φ and φᵀθ, one rank-one step moves both. A is only
-    needed to factor it again, so its blocks stand apart and an update copies the one it changes.
-    """
-
-    solution: Array  # (lanes, blocks, m + targets, m): m rows of A⁻¹, then one row of θ per target
-    gram: tuple[Array, ...]  # A, one (lanes, m, m) for each block
-    updates: Integers  # (lanes, blocks)
-    watch: Array  # (lanes, blocks, 1 + 3·targets), the rows of watch.py
-    noticed: Array  # (lanes, 3 + targets): changes noticed, outcomes before the last one, then the pool of watch.py
-
-    @property
-    def inverse(self) -> Array:
-        """A⁻¹, (lanes, blocks, m, m)."""
-        return self.solution[:, :, : self.solution.shape[3]]
-
-    @property
-    def theta(self) -> Array:
-        """θ, (lanes, m, blocks, targets)."""
-        return self.solution[:, :, self.solution.shape[3] :].transpose(0, 3, 1, 2)
-
-    def with_theta(self, theta: Array) -> NewtonState:
-        """The state with another θ."""
-        solution = self.solution.copy()
-        solution[:, :, solution.shape[3] :] = theta.transpose(0, 2, 3, 1)
-        return self._replace(solution=frozen(solution))
-
-    @property
-    def changes(self) -> Array:
-        """How often the world was seen to have changed, (lanes,)."""
-        return self.noticed[:, 0]
-
-    @property
-    def forgotten(self) -> Array:
-        """Outcomes that no longer count, since something changed after them, (lanes,)."""
-        return self.noticed[:, 1]
 
 
 @dataclass(frozen=True)
@@ -85,11 +41,11 @@ class Newton:
 
     radius: projection of each target's θ onto the ball of that radius; None leaves θ alone.
     local_curvature: for the logistic link, A += σ'(φᵀθ)φφᵀ and an implicit step, instead of the least slope c.
-    watch: whether it begins anew when its errors say that the world has changed (watch.py): A = ridge · I in every
-        block, with θ as it was for the prior's mean. Where one arm has changed the others may have, and those that are
-        not played would not tell.
-    start: θ of the last coordinate before any data; the prior that `ridge` weighs has its mean there.
-    forgetting: weight kept by old data at every update of a block; None keeps everything.
+    watch: whether the oracle restarts when its errors show that the world has changed (watch.py): A = ridge · I in
+        every block, and θ stays as the mean of the prior. Every block restarts, because a change of one arm suggests
+        changes of others, and arms that are not played give no evidence.
+    start: θ of the last coordinate before any data, the mean of the prior that `ridge` weighs.
+    forgetting: the weight that old data keep at every update of a block; None keeps everything.
 
     >>> oracle = Newton(dimension=2, targets=1)
     >>> state = oracle.update(oracle.init(), [[1.0, 0.0], [1.0, 0.0]], [[1.0], [1.0]])
@@ -111,10 +67,7 @@ class Newton:
     def __post_init__(self) -> None:
         if self.link not in LINKS:
             raise ValueError(f"link must be one of {sorted(LINKS)}, got {self.link!r}")
-        if min(self.dimension, self.targets, self.blocks) < 1:
-            raise ValueError(
-                f"dimension, targets and blocks must be at least 1, got {self.dimension}, {self.targets}, {self.blocks}"
-            )
+        check_sizes(self)
         if not self.ridge > 0 or (self.radius is not None and not self.radius > 0):
             raise ValueError(f"ridge and radius must be positive, got {self.ridge} and {self.radius}")
         if not isfinite(self.start):
@@ -151,7 +104,7 @@ class Newton:
         return self.predict_unchecked(state, checked_candidates(self, features, state.solution.shape[0]))
 
     def predict_unchecked(self, state: NewtonState, x: Array) -> Array:
-        """`predict` for features that were checked before."""
+        """`predict` for features that the caller has checked."""
         scores = linear_scores(state.theta, x)
         return scores if self.link == "identity" else self.sigma.mean(scores)
 
@@ -164,51 +117,17 @@ class Newton:
         return self.spread_unchecked(state, checked_candidates(self, features, state.solution.shape[0]))
 
     def spread_unchecked(self, state: NewtonState, x: Array) -> Array:
-        """`spread` for features that were checked before."""
+        """`spread` for features that the caller has checked."""
         leverage = leverages(state.inverse, x)
         if self.link == "logistic" and self.local_curvature:
             leverage = leverage * self.sigma.slope(linear_scores(state.theta, x)[..., 0])
         return leverage
 
     def predict_with_leverage(self, state: NewtonState, x: Array) -> tuple[Array, Array]:
-        """`predict` and `spread` of features that were checked before, by one product where the state has one lane."""
+        """Return `predict` and `spread` of checked features, by one product where that is possible."""
         if self.link != "identity" or len(state.solution) > 1:
             return self.predict_unchecked(state, x), self.spread_unchecked(state, x)
-        (rows, k, m), width = x.shape, self.dimension + self.targets
-        candidates = k * self.blocks
-        solution = state.solution.reshape(-1, m).T
-        predictions, leverage = np.empty((rows, candidates, self.targets)), np.empty((rows, candidates))
-        each = candidates * width
-        step = max(1, min(PRODUCT_MAX // each, max(PRODUCT_CACHED // each, PRODUCT_ROWS_MIN)))
-        for start in range(0, rows, step):
-            part = slice(start, start + step)
-            images = x[part].reshape(-1, m).dot(solution).reshape(-1, candidates, width)
-            np.vecdot(images[..., :m], x[part], out=leverage[part])
-            predictions[part] = images[..., m:]
-        return predictions, leverage
-
-    def predict_row(self, state: NewtonState, x: Array) -> tuple[Array, list[float]]:
-        """`predict_with_leverage` of one request of one lane with the identity link.
-
-        x: (k, m) for one block, or (m,) for every block. Predictions are (candidates, targets).
-        """
-        m = self.dimension
-        if x.ndim == 2:
-            images = x.dot(state.solution[0, 0].T)
-            leverage = np.vecdot(images[:, :m], x)
-        else:
-            images = state.solution.reshape(-1, m).dot(x).reshape(self.blocks, -1)
-            leverage = images[:, :m].dot(x)
-        return images[:, m:], leverage.tolist()
-
-    def predict_each(self, states: Sequence[NewtonState], x: Array) -> tuple[Array, Array]:
-        """`predict_with_leverage` of row i by the only lane of state i, for the identity link: x (n, m)."""
-        m, width = self.dimension, self.blocks * (self.dimension + self.targets)
-        images = np.empty((len(x), width))
-        for state, row, image in zip(states, x, images, strict=True):
-            np.dot(state.solution.reshape(width, m), row, out=image)
-        by_block = images.reshape(len(x), self.blocks, -1)
-        return by_block[..., m:].copy(), np.vecdot(by_block[..., :m], x[:, None])
+        return predicted_with_leverage(state, x)
 
     def update(
         self,
@@ -218,15 +137,14 @@ class Newton:
         block: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> NewtonState:
-        """Fold the rows in order; see the module's formula."""
-        x, y = checked_rows(self, state.solution.shape[0], features, targets)
-        rows = x.shape[0]
-        return self.update_unchecked(state, x, y, checked_block(self, block, rows), checked_weight(weight, rows))
+        """Return the state after the rows in order, by the formula of the module."""
+        lanes = state.solution.shape[0]
+        return self.update_unchecked(state, *checked_update(self, lanes, features, targets, block, weight))
 
     def update_unchecked(
         self, state: NewtonState, x: Array, y: Array, block: Integers | None, weight: Array
     ) -> NewtonState:
-        """`update` for rows that were checked before."""
+        """`update` for rows that the caller has checked."""
         lanes = state.solution.shape[0]
         touched = {0} if block is None or self.blocks == 1 else set(block[weight > 0].tolist())
         gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
@@ -243,7 +161,7 @@ class Newton:
         return new
 
     def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> NewtonState:
-        """One row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
+        """Learn one row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
         keep = None
         if self.forgetting is not None:
             keep = np.where(weight > 0, self.forgetting, 1.0)[:, None, None]
@@ -260,7 +178,7 @@ class Newton:
         return new
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
-        """One row in one block of one lane, in place."""
+        """Learn one row in one block of one lane, in place."""
         errors, leverage = self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
@@ -270,21 +188,21 @@ class Newton:
         return new
 
     def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
-        """Count a row's errors, prediction minus outcome, in place; whether they say that the world has changed."""
+        """Record the errors of a row, prediction minus outcome, in place; return whether they show a change."""
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
         wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
         new.watch[lane, block], new.noticed[lane, 2:] = row, pool
         return self._is_enough(wealth, row[0], new.watch[lane])
 
     def _is_enough(self, wealth: float, count: float, rows: Array) -> bool:
-        """Whether such a wealth after so many outcomes says that the world has changed; rows: of all blocks."""
+        """Return whether this wealth after `count` outcomes shows a change; rows: the watch of all blocks."""
         if wealth <= LEVEL_MIN:
             return False
-        # Blocks heard of, not all there are: arms may be added before or after the same outcomes are learnt.
+        # Blocks with outcomes, not all blocks: arms may be added before or after the same outcomes are learnt.
         return wealth > alarm_level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
 
     def restart(self, state: NewtonState, lane: int) -> NewtonState:
-        """The state after somebody else has noticed that the world has changed."""
+        """Return the state after a restart in the lane, for a change that another oracle has noticed."""
         copied = (part.copy() for part in (state.solution, state.watch, state.noticed))
         solution, watch, noticed = copied
         new = self._restarted(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
@@ -293,7 +211,7 @@ class Newton:
         return new
 
     def _restarted(self, new: NewtonState, lane: int) -> NewtonState:
-        """What was learnt in the lane is now no more than where its prior stands."""
+        """Restart the lane in place: what it has learnt becomes the mean of its prior."""
         prior = np.eye(self.dimension)
         gram = tuple(part.copy() for part in new.gram)
         for part in gram:
@@ -305,9 +223,9 @@ class Newton:
         return new._replace(gram=gram)
 
     def update_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
-        """`update` by one row of the only lane, for the identity link: `_step` without its options.
+        """Return `update` by one row of the only lane, for the identity link.
 
-        images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,); errors: the same once more, as plain floats.
+        images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,). errors: the same errors in plain floats.
         """
         if self.forgetting is not None or self.radius is not None:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
@@ -328,11 +246,10 @@ class Newton:
             wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
             noticed = np.ndarray(noticed.shape, FLOAT, self._noticed_row.pack(changes, gone, *pool))
             watch = watch.copy()
-            # An array is a buffer, though its types say so from Python 3.12 on only.
+            # An array is a buffer, but its type says so only from Python 3.12 on.
             self._watch_row.pack_into(watch, block * watch.strides[1], *row)  # type: ignore[arg-type]
             is_over = wealth > LEVEL_MIN and self._is_enough(wealth, row[0], watch[0])
-        # What NewtonState(…) does by way of a Python function, in half the time.
-        new = tuple.__new__(NewtonState, (solution, tuple(grams), updates, watch, noticed))
+        new = NewtonState(solution, tuple(grams), updates, watch, noticed)
         if count % self._period == 0:
             self._refactor(new, 0, block)
         for part in (solution, gram, updates, watch):
@@ -342,12 +259,12 @@ class Newton:
     def _step(
         self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None
     ) -> tuple[Array, Array]:
-        """One row in each lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
+        """Learn one row per lane, in place: solution (..., m + targets, m), gram (..., m, m), x (..., m), y (..., q).
 
-        A row of zeros changes nothing; `keep` is what old data keep of their weight. With a = A⁻¹φ before the step,
-        κ the curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c, or, where the step is
-        implicit and the error that of the new θ, θ -= a·error.
-        Answers prediction minus outcome, and the leverage, as they were before.
+        A row of zeros changes nothing; `keep` is the weight that old data keep. With a = A⁻¹φ before the step, κ the
+        curvature and v = a / (1 + κφᵀa), the new A⁻¹φ: A⁻¹ -= κ·a·vᵀ and θ -= v·error/c. Where the step is implicit,
+        the error is that of the new θ and θ -= a·error.
+        Returns prediction minus outcome, and the leverage, both before the step.
         """
         m = x.shape[-1]
         if keep is not None:
@@ -403,21 +320,21 @@ class Newton:
 
     @cached_property
     def _period(self) -> int:
-        """Updates of a block between two factorisations; 1 / (1 - forgetting) keeps what is forgotten below e."""
+        """Updates of a block between two factorisations; 1 / (1 - forgetting) leaves old data 1/e of their weight."""
         if self.forgetting is None:
             return REFACTOR_EVERY
         return max(1, min(REFACTOR_EVERY, round(1.0 / (1.0 - self.forgetting))))
 
     @cached_property
-    def _given_back(self) -> float:
+    def _ridge_restored(self) -> float:
         return 0.0 if self.forgetting is None else self.ridge * (1.0 - self.forgetting**self._period)
 
     def _refactor(self, state: NewtonState, lane: int, block: int) -> None:
-        """Recompute A⁻¹ of a block in place; with forgetting, first give back the ridge that was forgotten."""
+        """Compute A⁻¹ of a block again, in place; with forgetting, first add the ridge that was forgotten."""
         gram = state.gram[block][lane]
         if self.forgetting is not None:
             diagonal = np.einsum("ii->i", gram)
-            diagonal += self._given_back
+            diagonal += self._ridge_restored
         fresh = np.linalg.inv(gram)
         state.solution[lane, block, : self.dimension] = (fresh + fresh.T) / 2.0
 
@@ -429,13 +346,13 @@ class Newton:
         side is at least Σ (es - 2ξs)/c. As ‖φ‖ <= 1, the last sum is at most z²/c² times ln det(A_T)/det(A_0). The
         noise ξ lies within an interval of length 1 (variance proxy ¼) and adds Σ 2ξs/c <= ½ Σ es/c + ln(1/δ)/c². What
         remains is Σ es/(2c), and e² <= es because the slope is at most 1. A prediction in [-R, R] and a target in
-        [0, 1] have |z| <= 1 + R, a logistic one |z| <= 1. Without a projection R = 1 is taken for granted. The local
-        curvature has no such proof: for it this is what the least slope would guarantee.
+        [0, 1] have |z| <= 1 + R, a logistic one |z| <= 1. Without a projection R = 1 is assumed. The local curvature
+        has no such proof: for it this is what the least slope would guarantee.
 
-        An oracle that watches has this bound from where it last began anew, with ‖θ* - θ‖ for ‖θ*‖.
+        For an oracle that watches, the bound holds from its last restart, with ‖θ* - θ‖ for ‖θ*‖.
 
         Forgetting lets the bound grow with T: every update of a block adds m·ln(1/forgetting) to the logarithm, and
-        each ridge given back adds at most its (2R)².
+        each restored ridge adds at most its (2R)².
         """
         cells = self.dimension * self.blocks
         radius = self.radius or 1.0
@@ -445,11 +362,11 @@ class Newton:
         size = self.blocks * self.ridge * radius**2
         if self.forgetting is not None:
             log_det += rounds * self.dimension * np.log(1.0 / self.forgetting)
-            size += rounds / self._period * self._given_back * (2.0 * radius) ** 2
+            size += rounds / self._period * self._ridge_restored * (2.0 * radius) ** 2
         return float(2.0 * (slope * size + (residual**2 * log_det + np.log(1.0 / delta)) / slope))
 
     def resize(self, state: NewtonState, blocks: int) -> NewtonState:
-        """Append blocks that know nothing."""
+        """Return the state with new blocks that know nothing."""
         added = checked_growth(self, blocks)
         if not added:
             return state
@@ -464,38 +381,11 @@ class Newton:
 
 
 def _implicit_scores(score: Array, leverage: Array, y: Array) -> Array:
-    """`implicit_score` of one row per lane, one after the other: the same bits however many lanes there are."""
+    """Return `implicit_score` of one row per lane, computed one by one: the same bits for any number of lanes."""
     ravelled = (np.ravel(part).tolist() for part in (score, leverage, y))
     return np.reshape([implicit_score(*row) for row in zip(*ravelled, strict=True)], score.shape)
 
 
 def _add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:
-    """matrix += factor · column · rowᵀ, in place: on the transpose, which has the order of memory that BLAS wants."""
+    """Add factor · column · rowᵀ to the matrix in place, through its transpose, which has the memory order of BLAS."""
     dger(factor, row, column, 1, 1, matrix.T, 1, 1, 1)
-
-
-def linear_scores(theta: Array, x: Array) -> Array:
-    """φᵀθ for every candidate: θ (lanes, m, blocks, q) and features (n, k, m) give (n, k * blocks, q)."""
-    lanes, m, blocks, q = theta.shape
-    flat = theta.reshape(lanes, m, blocks * q)
-    if lanes == 1:  # one product over all rows is several times faster than one product per row
-        scores = x.reshape(-1, m) @ flat[0]
-    else:
-        scores = np.matmul(x.reshape(-1, lanes, x.shape[1], m), flat)
-    return np.asarray(scores).reshape(x.shape[0], x.shape[1] * blocks, q)
-
-
-def leverages(inverse: Array, x: Array) -> Array:
-    """φᵀA⁻¹φ for every candidate: A⁻¹ (lanes, blocks, m, m) and features (n, k, m) give (n, k * blocks)."""
-    lanes, blocks, m, _ = inverse.shape
-    if blocks == 1:
-        if lanes == 1:
-            images = x.reshape(-1, m) @ inverse[0, 0]
-        else:
-            images = np.matmul(x.reshape(-1, lanes, x.shape[1], m), inverse[:, 0])
-        return np.asarray(np.vecdot(images.reshape(x.shape), x))
-    if lanes == 1:
-        images = np.matmul(x[:, 0], inverse[0])  # (blocks, n, m)
-        return np.ascontiguousarray(np.vecdot(images, x[None, :, 0]).T)
-    images = np.matmul(x.reshape(-1, lanes, 1, 1, m), inverse).reshape(x.shape[0], blocks, m)
-    return np.asarray(np.vecdot(images, x))

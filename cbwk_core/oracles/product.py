@@ -148,9 +148,7 @@ class Product:
         latest = np.ravel(changes(state))[lane]
         return ProductState(
             tuple(
-                part.begin_anew(own, lane)
-                if hasattr(part, "begin_anew") and np.ravel(changes(own))[lane] < latest
-                else own
+                part.restart(own, lane) if hasattr(part, "restart") and np.ravel(changes(own))[lane] < latest else own
                 for part, own in self._pairs(state)
             )
         )

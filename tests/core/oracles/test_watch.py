@@ -11,7 +11,6 @@ from cbwk_core.model import with_model
 from cbwk_core.oracles import Newton, Product
 from cbwk_core.oracles.product import changes, forgotten
 from cbwk_core.oracles.watch import LEVEL_MIN, OUTCOMES_MIN, alarm_level, observe_errors
-from cbwk_core.problem import Ticket
 from cbwk_core.snapshot import MismatchError
 from cbwk_core.ticket import Ticket
 
