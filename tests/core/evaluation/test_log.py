@@ -51,7 +51,7 @@ def test_what_was_offered_is_what_was_eligible_unless_said():
         ({"features": np.zeros((3, 7, 2))}, r"features must have shape \(3, 2, n\), got \(3, 7, 2\)"),
         ({"features": np.zeros((2, 2))}, r"features must have shape \(3, n\), got \(2, 2\)"),
         ({"features": [[np.nan, 0]] * 3}, "features must be finite, got nan"),
-        ({"arm": [1.0, 0.0, -1.0]}, "arm must hold one whole number per row"),
+        ({"arm": [1.0, 0.0, -1.0]}, "arm must be one integer per row"),
         ({"arm": [2, 0, -1]}, r"arm must lie in -1\.\.1, got -1\.\.2"),
         ({"arm": [1, 1, -1]}, "the arm of a round must be eligible, got arm 1 in round 1"),
         ({"propensity": [0.0, 0.5, 1.0]}, r"propensity must lie in \(0, 1\], got 0\.0\.\.1\.0"),

@@ -267,16 +267,16 @@ def test_a_model_with_negative_counts_is_refused():
 
 
 def test_explicit_forgetting_turns_detection_off():
-    assert policy_of()._oracle.watch
+    assert policy_of().regressor.watch
     for option in ({"forgetting": 0.99}, {"forgetting": 1.0}, {"preset": "paper"}, {"preset": "authors"}):
-        assert not policy_of(**option)._oracle.watch
-    assert policy_of(forgetting=1.0)._oracle.forgetting is None
-    assert policy_of(forgetting=0.99)._oracle.forgetting == 0.99
+        assert not policy_of(**option).regressor.watch
+    assert policy_of(forgetting=1.0).regressor.forgetting is None
+    assert policy_of(forgetting=0.99).regressor.forgetting == 0.99
     assert not OutcomeModel().build(dimension=2, targets=2, blocks=1).watch
 
 
 def test_with_a_logistic_link_only_the_reward_is_tested_for_changes():
-    oracle = policy_of(link="logistic")._oracle
+    oracle = policy_of(link="logistic").regressor
     assert [part.watch for part in oracle.parts] == [True, False, False]
     assert policy_of(oracle="aggregate").changes(policy_of(oracle="aggregate").init(2)).tolist() == [0, 0]
 
