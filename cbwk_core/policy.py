@@ -68,9 +68,9 @@ class SquareCBwK(Configuration):
     def _single(self) -> Single | None:
         return Single(self) if single.serves(self) else None
 
-    def _orchestration(self, state: State, rows: int) -> Single | None:
-        """Chooses, once per call, what serves it: `single` for one row of one lane, `round` (None) for all else."""
-        return self._single if rows == len(state.books) == 1 else None
+    def _orchestration(self, lanes: int, rows: int = 1) -> Single | None:
+        """Choose, once per call, what serves it: `single` for one row of one lane, `round` (None) for all else."""
+        return self._single if rows == lanes == 1 else None
 
     @cached_property
     def _update(self) -> Any:
@@ -111,7 +111,7 @@ class SquareCBwK(Configuration):
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
         """
         lanes = self._lanes(state)
-        if exclude is None and holds is None and (one := self._orchestration(state, _length(features))) is not None:
+        if exclude is None and holds is None and (one := self._orchestration(lanes)) is not None:
             choice = one.decide(state, features, uniforms, free)
             if choice is not None:
                 return choice
@@ -156,8 +156,9 @@ class SquareCBwK(Configuration):
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""
-        rows = checked_ticket(ticket, self._lanes(state), self.resources, self.dimension)
-        if (one := self._orchestration(state, rows)) is not None:
+        lanes = self._lanes(state)
+        rows = checked_ticket(ticket, lanes, self.resources, self.dimension)
+        if (one := self._orchestration(lanes, rows)) is not None:
             return one.commit(state, ticket)
         return rows_round.commit(self, self.problem.rows, state, ticket) if rows else state
 
@@ -171,7 +172,7 @@ class SquareCBwK(Configuration):
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
         real = tickets.arm != NULL_ARM
         weight = (real & checked_learn(learn, rows)).astype(np.float64)
-        if (one := self._orchestration(state, rows)) is not None and real[0]:
+        if (one := self._orchestration(len(state.books), rows)) is not None and real[0]:
             return one.settle(state, tickets, reward.item(), cost.tolist()[0], bool(weight[0]))
         if not rows:
             return state
@@ -220,7 +221,7 @@ class SquareCBwK(Configuration):
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
         lanes = self._lanes(state)
-        if (one := self._orchestration(state, _length(features))) is not None:
+        if (one := self._orchestration(lanes)) is not None:
             learnt = one.learn(state, features, arm, rewards, costs)
             if learnt is not None:
                 return learnt
@@ -346,8 +347,3 @@ class SquareCBwK(Configuration):
         if free is None:
             return np.asarray(np.asarray(self.problem.budget) - state.spent - state.held)
         return checked_free(free, len(state.books), self.resources)
-
-
-def _length(features: Any) -> int:
-    """How many rows an array has; 0 for anything else."""
-    return len(features) if type(features) is np.ndarray and features.ndim else 0

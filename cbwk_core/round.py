@@ -72,9 +72,8 @@ def _paces(
     problem: ProblemRows, state: State, held: Array, predicted: Array, rounds: Array
 ) -> tuple[Array, Array | None]:
     """`pace.paces` of a state's own account, with that much held and predicted, after that many rounds."""
-    unspent, holding = problem.budgets - state.spent / problem.unit, held / problem.unit
-    left, free = np.maximum(unspent - predicted, 0.0), np.maximum(unspent - holding, 0.0)
-    return pace.paces(left, free, holding, predicted, _delay(state)[:, None], _rest(problem, rounds)[..., None])
+    unspent, delay, rest = problem.budgets - state.spent / problem.unit, _delay(state), _rest(problem, rounds)
+    return pace.paces(unspent, held / problem.unit, predicted, delay[:, None], rest[..., None])
 
 
 def _delay(state: State) -> Array:
@@ -112,8 +111,9 @@ def _draw(
 ) -> Drawn:
     """Draw all rows at once; where money may run out within them, one by one, each from what the last one left."""
     rows = len(rounds)
-    if len(account) == rows or rows == 0 or _is_plenty(policy, account, rows):
-        payable = affordable(policy, problem, account, request.holds)
+    plenty = rows == 0 or _is_plenty(problem, account, rows, policy.variant.exits)
+    if plenty or len(account) == rows:
+        payable = None if plenty else affordable(policy, problem, account, request.holds)
         return _draw_rows(policy, problem, state, quoted, request, rounds, payable)
     # Whole numbers stay whole, unless holds are not: rounded down they would leave a part of what they take.
     whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
@@ -132,10 +132,10 @@ def _draw(
     )
 
 
-def _is_plenty(policy: Configuration, account: Array, rows: int) -> bool:
-    """Whether every row finds what it needs, whatever the rows before it take."""
-    needed = rows * policy.problem.unit
-    return bool((account > needed).all() if policy.variant.exits else (account >= needed).all())
+def _is_plenty(problem: ProblemRows, account: Array, rows: int, exits: bool) -> bool:
+    """Whether every row finds what it needs, whatever the other rows of its lane take."""
+    needed = problem.unit * (rows // len(account))
+    return bool((account > needed).all() if exits else (account >= needed).all())
 
 
 def affordable(policy: Configuration, problem: ProblemRows, account: Array, holds: Array) -> Mask | None:
@@ -200,9 +200,9 @@ def _weights(
         return inverse_gap_weights(values, quoted.gamma, allowed)
     reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
     weights, best = inverse_gap_weights(values, quoted.gamma, allowed, explore_null=False, widths=reach)
-    blind = pace.is_blind(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets)
-    if blind.any():
-        weights[:, :-1] *= np.where(blind, pace.blind_share(problem.rho), 1.0)[:, None]
+    share = pace.blind_share(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets, problem.rho)
+    if share is not None:
+        weights[:, :-1] *= share[:, None]
         weights[:, -1] = 1.0 - weights[:, :-1].sum(axis=1)
     return weights, best
 

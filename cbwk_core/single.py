@@ -53,7 +53,7 @@ class Single:
         self.parameters, self.gamma = policy.parameters, policy.gamma
         self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
-        self.budget, self.budgets = list(problem.budget), problem.budgets.tolist()
+        self.budgets = problem.budgets.tolist()
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold = problem.hold.tolist()
         self.holds_in_units = problem.hold / problem.unit
@@ -64,6 +64,9 @@ class Single:
             (rho, unit, budget, *(start + j for start in starts))
             for j, (rho, unit, budget) in enumerate(zip(self.rho, self.unit, self.budgets, strict=True))
         ]
+        # Of each resource: the budget, and the columns of what is spent and held.
+        terms = zip(problem.budget, self.terms, strict=True)
+        self.accounts = [(budget, spent, held) for budget, (*_, spent, held, _) in terms]
         # One read-only array per arm that `decide` may return, null last, so that index -1 is null here too.
         self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.constant_row = np.ones(self.dimension + 1)
@@ -76,7 +79,7 @@ class Single:
         books = state.books.tolist()[0]
         if uniforms.shape != (1,) or not 0.0 <= (uniform := uniforms.item()) < 1.0 or books[ROUND] >= self.horizon:
             return None
-        if pace.is_blind_for_one(books[OPENED], books[SETTLED], self.budgets) or not self._is_affordable(books, free):
+        if pace.is_blind_for_one(books[OPENED], books[SETTLED]) or not self._is_affordable(books, free):
             return None
         x = features[0] if self.shared else features
         lifted = self._lifted(x)
@@ -86,8 +89,7 @@ class Single:
         if len(leverage) > CANDIDATES_MAX:
             return None
         prices, rate, variance, u = self._quote(state, books)
-        delay, rest = self._delay_and_rest(books)
-        charged = self._charged(books, predictions) if pace.is_late_for_one(delay, rest) else predictions
+        charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
         weights = inverse_gap.damped_weights_of_one(lagrangian.scores_of_one(charged, u), leverage, rate, variance)
         arm = inverse_gap.sample_of_one(weights, uniform)
         if arm == len(leverage):
@@ -115,8 +117,7 @@ class Single:
     def _is_affordable(self, books: list[float], free: Any) -> bool:
         """Whether one max cost of every resource is free, by the caller's ledger or by the policy's own account."""
         if free is None:
-            accounts = zip(self.budget, self.terms, strict=True)
-            left = [budget - books[spent] - books[held] for budget, (_, _, _, _, _, spent, held, _) in accounts]
+            left = [budget - books[spent] - books[held] for budget, spent, held in self.accounts]
         elif type(free) is list and len(free) == self.resources and set(map(type, free)) == {int}:
             left = free
         elif type(free) is np.ndarray and free.shape == (self.resources,) and free.dtype.kind in "iuf":
@@ -153,14 +154,16 @@ class Single:
         """The mean delay of outcomes in rounds, and the rounds left."""
         return books[self.waited] / max(books[SETTLED], 1.0), max(self.horizon - books[ROUND], 1.0)
 
+    def _is_late(self, books: list[float]) -> bool:
+        return pace.is_late_for_one(*self._delay_and_rest(books))
+
     def _paces(self, books: list[float]) -> list[tuple[float, float]]:
         """Of each resource ρ_t, and the share of its hold that a decision counts as at least."""
         delay, rest = self._delay_and_rest(books)
         result = []
         for _, unit, budget, _, _, at_spent, at_held, at_predicted in self.terms:
-            unspent, held, predicted = budget - books[at_spent] / unit, books[at_held] / unit, books[at_predicted]
-            left, free = max(unspent - predicted, 0.0), max(unspent - held, 0.0)
-            result.append(pace.pace_of_one(left, free, held, predicted, delay, rest))
+            unspent, held = budget - books[at_spent] / unit, books[at_held] / unit
+            result.append(pace.pace_of_one(unspent, held, books[at_predicted], delay, rest))
         return result
 
     def _charged(self, books: list[float], predictions: Array) -> Array:
@@ -187,7 +190,7 @@ class Single:
         """Count one decision: the round advances, prices move at its predicted costs, its hold is taken."""
         books, row = state.books.tolist()[0], ticket.row_of_one()
         charged = row.costs
-        if pace.is_late_for_one(*self._delay_and_rest(books)):
+        if books[self.waited] and self._is_late(books):
             shares = [share for _, share in self._paces(books)]
             terms = zip(row.hold, self.unit, shares, row.costs, strict=True)
             charged = [pace.blocked_of_one(cost, hold / unit, share) for hold, unit, share, cost in terms]
@@ -233,17 +236,20 @@ class Single:
 
         Hold and predicted cost come and go, so that held, predicted and opened stay as they are.
         """
-        if not self._is_shaped(features) or not _are_finite(features) or not _is_outcome(arm, rewards, costs):
+        if not self._is_shaped(features) or not _are_finite(features):
             return None
-        if costs.shape != (1, self.resources):
+        if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
+            return None
+        if arm.shape != (1,) or rewards.shape != (1,) or costs.shape != (1, self.resources):
+            return None
+        if arm.dtype != _WHOLE or rewards.dtype != FLOAT or costs.dtype != FLOAT:
             return None
         played, reward, paid_costs = arm.item(), rewards.item(), costs.tolist()[0]
         candidates = features.shape[1] if self.shared else self.arms
         if not (0 <= played < candidates and isfinite(reward + sum(paid_costs))):
             return None
         books = state.books.tolist()[0]
-        delay, rest = self._delay_and_rest(books)
-        if pace.is_late_for_one(delay, rest):
+        if books[self.waited] and self._is_late(books):
             return None
         block = 0 if self.shared else played
         lifted = self._lifted_row(features[0, played] if self.shared else features)
@@ -252,23 +258,28 @@ class Single:
         value, *predicted = errors.tolist()
         if not isfinite(value + sum(predicted)):
             return None
+        rest = max(self.horizon - books[ROUND], 1.0)
         books[ROUND] += 1.0
         books[SETTLED] += 1.0
         books[LEARNT] += 1.0
         if value > 0.0:
             books[VALUE] += value
-        off, surprise = [value - reward], [value - reward]
+        off, clipped = [value - reward], 0.0
         rows = zip(self.terms, predicted, paid_costs)  # noqa: B905
         for (even, unit, budget, position, energy, spent, _, at_predicted), raw, paid in rows:
-            actual, guess, before = paid / unit, raw if raw > 0.0 else 0.0, books[spent]
-            rho = pace.even_pace_of_one(budget - before / unit - books[at_predicted], rest)
+            actual, guess, before = paid / unit, raw, books[spent]
+            if raw < 0.0:
+                guess, clipped = 0.0, raw
+            rho, _ = pace.pace_of_one(budget - before / unit, 0.0, books[at_predicted], 0.0, rest)
             moved, books[energy] = dual.value_step_of_one(books[position], books[energy], (guess - rho) / even)
             books[position] = dual.value_replacement_of_one(moved, books[energy], (actual - guess) / even)
             books[spent] = before + paid
             off.append(raw - actual)
-            surprise.append(guess - actual)
         errors[:] = off
-        return self._taught(state, books, block, lifted, image, off, np.array(surprise))
+        surprise = errors
+        if clipped < 0.0:  # the ticket has no cost below 0
+            surprise = errors - np.minimum([0.0, *predicted], 0.0)
+        return self._taught(state, books, block, lifted, image, off, surprise)
 
     def _taught(
         self,
@@ -300,12 +311,3 @@ class Single:
 def _are_finite(features: Array) -> bool:
     numbers = features.ravel()
     return isfinite(ddot(numbers, numbers))
-
-
-def _is_outcome(arm: Any, rewards: Any, costs: Any) -> bool:
-    """Whether these are arrays of one arm, one reward and one row of costs."""
-    if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
-        return False
-    if arm.shape != (1,) or rewards.shape != (1,):
-        return False
-    return bool(arm.dtype == _WHOLE and rewards.dtype == FLOAT and costs.dtype == FLOAT)

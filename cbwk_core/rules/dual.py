@@ -201,4 +201,4 @@ def _walked(position: Array, steps: Array) -> Array:
 def _moved_of_one(position: float, energy: float, excess: float) -> float:
     """`_walked` by one `_step_length`."""
     moved = position + PRICE_STEP * excess / sqrt(1.0 + energy)
-    return 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+    return 0.0 if moved < 0.0 else PRICE_CEILING if moved > PRICE_CEILING else moved

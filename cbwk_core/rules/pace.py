@@ -47,20 +47,20 @@ def is_late_for_one(delay: float, rest: float) -> bool:
     return delay > DELAY_SHARE_MIN * rest
 
 
-def paces(
-    left: Array, free: Array, held: Array, predicted: Array, delay: Array, rest: Array
-) -> tuple[Array, Array | None]:
+def paces(unspent: Array, held: Array, predicted: Array, delay: Array, rest: Array) -> tuple[Array, Array | None]:
     """ρ_t, and the share of its hold that a decision counts as at least, None for 0: (lanes, d) each.
 
-    left, free, held and predicted (lanes, d) in max costs, none below 0; delay and rest, the rounds left, (lanes, 1).
+    unspent, held and predicted (lanes, d) in max costs; delay and rest, the rounds left, (lanes, 1).
 
     >>> money = np.full((1, 1), 10.0)
-    >>> paces(money, money, 0 * money, 0 * money, delay=np.zeros((1, 1)), rest=np.full((1, 1), 40.0))
+    >>> paces(money, 0 * money, 0 * money, delay=np.zeros((1, 1)), rest=np.full((1, 1), 40.0))
     (array([[0.25]]), None)
     """
+    left = np.maximum(unspent - predicted, 0.0)
     even, late = left / rest, is_late(delay, rest)
     if not late.any():
         return even, None
+    free = np.maximum(unspent - held, 0.0)
     last, waited = rest <= delay, np.maximum(delay, DELAY_SHARE_MIN)
     returning = np.maximum(held - predicted, 0.0) * np.minimum(1.0, rest / waited)
     room = FREE_PER_DELAY * free + returning
@@ -73,18 +73,18 @@ def paces(
     return np.where(late, rho, even), np.where(late, blocking, 0.0)
 
 
-def pace_of_one(
-    left: float, free: float, held: float, predicted: float, delay: float, rest: float
-) -> tuple[float, float]:
+def pace_of_one(unspent: float, held: float, predicted: float, delay: float, rest: float) -> tuple[float, float]:
     """`paces` of one lane and one resource.
 
-    >>> pace_of_one(left=10.0, free=10.0, held=0.0, predicted=0.0, delay=0.0, rest=40.0)
+    >>> pace_of_one(unspent=10.0, held=0.0, predicted=0.0, delay=0.0, rest=40.0)
     (0.25, 0.0)
-    >>> pace_of_one(left=10.0, free=8.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
+    >>> pace_of_one(unspent=11.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
     (2.1, 1.0)
     """
+    left = unspent - predicted if unspent > predicted else 0.0
     if delay <= DELAY_SHARE_MIN * rest:
         return left / rest, 0.0
+    free = unspent - held if unspent > held else 0.0
     returning = held - predicted if held > predicted else 0.0
     if rest <= delay:
         return (FREE_PER_DELAY * free + returning * (rest / delay)) / rest, 1.0
@@ -94,15 +94,6 @@ def pace_of_one(
         turnover = delay * held / predicted
         until = max(rest - TURNOVERS_AHEAD * turnover, min(rest, turnover))
     return left / until, delay / until * (left / room if room > left + OPEN_MIN else 1.0)
-
-
-def even_pace_of_one(left: float, rest: float) -> float:
-    """`paces` of one lane and one resource without delay, for any sign of what is left.
-
-    >>> even_pace_of_one(10.0, rest=40.0), even_pace_of_one(-1.0, rest=40.0)
-    (0.25, 0.0)
-    """
-    return left / rest if left > 0.0 else 0.0
 
 
 def blocked(costs: Array, holds: Array, blocking: Array) -> Array:
@@ -123,31 +114,27 @@ def blocked_of_one(cost: float, hold: float, blocking: float) -> float:
     return max(cost, hold * blocking)
 
 
-def is_blind(opened: Array, settled: Array, budgets: Array) -> Mask:
-    """Whether BLIND_COUNT decisions are open and fewer are settled, (lanes,): nothing is known of the costs yet.
+def blind_share(opened: Array, settled: Array, budgets: Array, rho: Array) -> Array | None:
+    """The probability of playing in each lane, (lanes,); None if it is 1 in all of them.
 
-    Never where a budget, (lanes, d) in max costs, is at most UNPACED_BUDGET_MAX.
+    With BLIND_COUNT decisions open and fewer settled nothing is known of the costs yet. The lane then plays at the even
+    pace ρ of its scarcest resource, unless a budget, (lanes, d) in max costs, is at most UNPACED_BUDGET_MAX.
 
-    >>> is_blind(np.array([30.0]), settled=np.array([29.0]), budgets=np.array([[500.0, 200.0]]))
-    array([ True])
+    >>> budgets, rho = np.array([[500.0, 200.0]]), np.array([[0.5, 0.2]])
+    >>> blind_share(np.array([30.0]), np.array([29.0]), budgets, rho), blind_share(np.zeros(1), np.zeros(1), budgets, rho)
+    (array([0.2]), None)
     """
-    paced = budgets.min(axis=1) > UNPACED_BUDGET_MAX
-    return np.asarray((opened >= BLIND_COUNT) & (settled < BLIND_COUNT) & paced)
+    blind = (opened >= BLIND_COUNT) & (settled < BLIND_COUNT)
+    if not blind.any():
+        return None
+    paced = blind & (budgets.min(axis=1) > UNPACED_BUDGET_MAX)
+    return np.where(paced, np.minimum(1.0, rho.min(axis=1)), 1.0)
 
 
-def is_blind_for_one(opened: float, settled: float, budgets: list[float]) -> bool:
-    """`is_blind` of one lane.
+def is_blind_for_one(opened: float, settled: float) -> bool:
+    """Whether `blind_share` of one lane may be below 1.
 
-    >>> is_blind_for_one(30.0, settled=29.0, budgets=[500.0, 200.0])
+    >>> is_blind_for_one(30.0, settled=29.0)
     True
     """
-    return opened >= BLIND_COUNT and settled < BLIND_COUNT and min(budgets) > UNPACED_BUDGET_MAX
-
-
-def blind_share(rho: Array) -> Array:
-    """The probability of playing while blind, (lanes,): at most the even pace ρ (lanes, d) of every resource is held.
-
-    >>> blind_share(np.array([[0.2, 3.0]]))
-    array([0.2])
-    """
-    return np.asarray(np.minimum(1.0, rho.min(axis=1)))
+    return opened >= BLIND_COUNT and settled < BLIND_COUNT
