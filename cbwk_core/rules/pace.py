@@ -121,8 +121,8 @@ def blind_share(opened: Array, settled: Array, budgets: Array, rho: Array) -> Ar
     pace ρ of its scarcest resource, unless a budget, (lanes, d) in max costs, is at most UNPACED_BUDGET_MAX.
 
     >>> budgets, rho = np.array([[500.0, 200.0]]), np.array([[0.5, 0.2]])
-    >>> blind_share(np.array([30.0]), np.array([29.0]), budgets, rho), blind_share(np.zeros(1), np.zeros(1), budgets, rho)
-    (array([0.2]), None)
+    >>> blind_share(np.array([30.0]), np.array([29.0]), budgets, rho)
+    array([0.2])
     """
     blind = (opened >= BLIND_COUNT) & (settled < BLIND_COUNT)
     if not blind.any():
