@@ -1,4 +1,4 @@
-"""What changes during a flight: arms or resources that exchange their roles halfway, traffic by day and by night."""
+"""An environment that changes at half of the horizon: arms or resources exchange their roles."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from cbwk_core.static_optimum import static_optimum
 
 
 @dataclass(frozen=True)
-class Halves:
-    """An environment whose arms, or resources, take each other's place after half of the horizon.
+class MidpointChange:
+    """An environment whose arms or resources exchange their roles after half of the horizon.
 
-    arms_turned: after the change arm a does what arm a - arms_turned did before. resources_turned: likewise with costs.
-    The optimum is that of a policy that knows when the change comes: nobody can do better.
+    arm_shift: in the second half, arm a behaves as arm a - arm_shift behaved in the first half (modulo the arms).
+    resource_shift: the same for the costs of the resources.
 
     >>> from cbwk_core.simulation.environments import LinearEnvironment
-    >>> same = LinearEnvironment(arms=3, dimension=2, resources=2, model="per_arm")
-    >>> changing = Halves(same, horizon=10, arms_turned=1)
-    >>> before, after = same.draw(np.random.default_rng(0), 0, 10), changing.draw(np.random.default_rng(0), 0, 10)
+    >>> constant = LinearEnvironment(arms=3, dimension=2, resources=2, model="per_arm")
+    >>> changing = MidpointChange(constant, horizon=10, arm_shift=1)
+    >>> before, after = constant.draw(np.random.default_rng(0), 0, 10), changing.draw(np.random.default_rng(0), 0, 10)
     >>> bool((after.reward[4] == before.reward[4]).all()), bool((after.reward[5, 1:] == before.reward[5, :-1]).all())
     (True, True)
     """
 
     environment: Environment
     horizon: int
-    arms_turned: int = 0
-    resources_turned: int = 0
+    arm_shift: int = 0
+    resource_shift: int = 0
 
     @property
     def arms(self) -> int:
-        """How many arms there are, without the null arm."""
+        """Number of arms, without the null arm."""
         return self.environment.arms
 
     @property
@@ -45,39 +45,39 @@ class Halves:
 
     @property
     def resources(self) -> int:
-        """How many costs an outcome has."""
+        """Number of resources."""
         return self.environment.resources
 
     @property
     def model(self) -> str:
-        """Of the environment that changes."""
+        """The model of the underlying environment."""
         return self.environment.model
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """The environment's rounds, the later ones turned."""
+        """Return the rounds of the underlying environment, shifted from half of the horizon on."""
         draw = self.environment.draw(rng, start, rounds)
-        late = np.arange(start, start + rounds) >= self.horizon // 2
-        if not late.any():
+        is_late = np.arange(start, start + rounds) >= self.horizon // 2
+        if not is_late.any():
             return draw
-        return Draw(draw.features, *(self._turned(part, late) for part in draw[1:]))
+        return Draw(draw.features, *(self._shift_late_rounds(values, is_late) for values in draw[1:]))
 
-    def _turned(self, values: Array, late: NDArray[np.bool_]) -> Array:
-        turned = np.roll(values, self.arms_turned, axis=1)
+    def _shift_late_rounds(self, values: Array, is_late: NDArray[np.bool_]) -> Array:
+        shifted = np.roll(values, self.arm_shift, axis=1)
         if values.ndim == 3:
-            turned = np.roll(turned, self.resources_turned, axis=2)
+            shifted = np.roll(shifted, self.resource_shift, axis=2)
         shape = (-1,) + (1,) * (values.ndim - 1)
-        return np.where(late.reshape(shape), turned, values)
+        return np.where(is_late.reshape(shape), shifted, values)
 
     def optimum(self, rho: ArrayLike) -> float:
-        """Over contexts of both halves, as many of each."""
+        """Return the static optimum over contexts of both halves: the optimum of a policy that knows of the change."""
         return _optimum(self, tuple(np.broadcast_to(np.asarray(rho, dtype=np.float64), (self.resources,)).tolist()))
 
 
 @lru_cache(maxsize=64)
-def _optimum(environment: Halves, rho: tuple[float, ...]) -> float:
-    rng, parts = np.random.default_rng(0), []
+def _optimum(environment: MidpointChange, rho: tuple[float, ...]) -> float:
+    rng, draws = np.random.default_rng(0), []
     for start in range(0, CONTEXTS_SAMPLED, CONTEXTS_PER_DRAW):
-        first = 0 if start % (2 * CONTEXTS_PER_DRAW) == 0 else environment.horizon
-        parts.append(environment.draw(rng, first, CONTEXTS_PER_DRAW))
-    reward = np.concatenate([part.mean_reward for part in parts])
-    return static_optimum(reward, np.concatenate([part.mean_costs for part in parts]), rho).value
+        first_round = 0 if start % (2 * CONTEXTS_PER_DRAW) == 0 else environment.horizon
+        draws.append(environment.draw(rng, first_round, CONTEXTS_PER_DRAW))
+    reward = np.concatenate([draw.mean_reward for draw in draws])
+    return static_optimum(reward, np.concatenate([draw.mean_costs for draw in draws]), rho).value

@@ -1,4 +1,4 @@
-"""When outcomes become known: late, and some of them never."""
+"""Delayed outcomes, and outcomes that are never reported."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from cbwk_core.arrays import Integers
 
 @dataclass(frozen=True)
 class Delays:
-    """A delay per round, the same in all lanes so that they stay in step, and outcomes that are never reported.
+    """The number of rounds between a decision and its outcome, and the share of outcomes that are never reported.
 
-    rounds: the delay of every round, or the longest where `varying` draws each from 0..rounds, all alike.
-    missing: the share of outcomes, drawn per lane and round, that are never reported. Their cost is booked when the
-        others of their round are settled, as at an expiry: the money is gone, nothing is learnt.
-    seed: of the delays, which must not depend on the lanes.
+    A round has the same delay in all lanes, so the runner settles all lanes together.
+
+    rounds: the delay of every round. With `varying`, each delay is uniform on 0..rounds.
+    missing: the share of outcomes, drawn per lane and round, that are never reported. The runner books their cost when
+        the delay of their round is over, and the policy learns nothing from them: a decision that expired.
+    seed: the seed of the varying delays. It does not depend on the lanes.
 
     >>> Delays(rounds=3).per_round(4)
     array([3, 3, 3, 3])
@@ -36,7 +38,7 @@ class Delays:
             raise ValueError(f"missing must lie in [0, 1], got {self.missing}")
 
     def per_round(self, horizon: int) -> Integers:
-        """After how many rounds the outcome of each round is known, (horizon,)."""
+        """Return the delay of every round, (horizon,)."""
         if not self.varying:
             return np.full(horizon, self.rounds, dtype=np.int64)
         return np.random.default_rng(self.seed).integers(0, self.rounds, size=horizon, endpoint=True)

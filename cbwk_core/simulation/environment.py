@@ -1,4 +1,4 @@
-"""What an environment is: contexts and outcomes with known means, and the value of the best static policy."""
+"""The protocol of an environment: contexts and outcomes with known means, and the value of the best static policy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from numpy.typing import ArrayLike
 from cbwk_core.arrays import Array, frozen
 from cbwk_core.static_optimum import static_optimum
 
-# Contexts of a sampled optimum. Its error is that of a mean, below half a percent; its optimism, from fitting the
-# policy to the sample, is of the order d/n and far below that.
+# Contexts of a sampled optimum. The sampling error is below half a percent. The program fits its policy to the sample,
+# which adds a bias of order d/n, far below that.
 CONTEXTS_SAMPLED = 10_000
-# Contexts drawn at once for it: features of fifty arms in fifty dimensions stay below 10 MB.
+# Contexts per draw of a sampled optimum: the features of fifty arms in fifty dimensions stay below 10 MB.
 CONTEXTS_PER_DRAW = 500
 
 
 class Draw(NamedTuple):
-    """Rounds of one run: what a policy sees, what it may earn and spend, and the means behind both."""
+    """Consecutive rounds of one run: features, mean outcomes and realised outcomes of all arms.
+
+    >>> from cbwk_core.simulation import LinearEnvironment
+    >>> draw = LinearEnvironment(arms=3, dimension=5, resources=2).draw(np.random.default_rng(0), start=0, rounds=10)
+    >>> draw.features.shape, draw.reward.shape, draw.costs.shape
+    ((10, 3, 5), (10, 3), (10, 3, 2))
+    """
 
     features: Array  # (rounds, arms, m) for "shared", (rounds, m) for "per_arm"
     mean_reward: Array  # (rounds, arms)
@@ -29,11 +35,20 @@ class Draw(NamedTuple):
 
 
 class Environment(Protocol):
-    """A distribution of contexts and outcomes; outcomes of all arms are drawn, so that policies can be compared."""
+    """A distribution of contexts and outcomes.
+
+    A draw contains the outcomes of all arms, so two policies can be compared on the same rounds. A new environment
+    needs the members below and no base class.
+
+    >>> from cbwk_core.simulation import PaperEnvironment
+    >>> environment: Environment = PaperEnvironment(m=10, arms=3)
+    >>> environment.arms, environment.resources, environment.model
+    (3, 4, 'shared')
+    """
 
     @property
     def arms(self) -> int:
-        """How many arms there are, without the null arm."""
+        """Number of arms, without the null arm."""
 
     @property
     def dimension(self) -> int:
@@ -41,25 +56,29 @@ class Environment(Protocol):
 
     @property
     def resources(self) -> int:
-        """How many costs an outcome has."""
+        """Number of resources: the costs of one outcome."""
 
     @property
     def model(self) -> str:
         """ "shared" or "per_arm": the shape of the features."""
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """The rounds start, start + 1, ...; drawing them in parts from one generator gives the same rounds."""
+        """Return the rounds start, start + 1, ...; several short draws from one generator give the same rounds."""
 
     def optimum(self, rho: ArrayLike) -> float:
-        """The value per round of the best static policy whose mean costs are at most rho."""
+        """Return the value per round of the best static policy whose mean costs are at most rho."""
 
 
-class _Hashable(Environment, Protocol):
+class _HashableEnvironment(Environment, Protocol):
     def __hash__(self) -> int: ...
 
 
-def sampled_optimum(environment: _Hashable, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:
-    """The static optimum over contexts drawn from the environment; remembered, since a large program takes a second.
+def sampled_optimum(
+    environment: _HashableEnvironment, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED
+) -> float:
+    """Return the static optimum over contexts drawn from the environment.
+
+    The result is cached, because a large linear program takes a second.
 
     >>> from cbwk_core.simulation.environments import LinearEnvironment
     >>> environment = LinearEnvironment(arms=2, dimension=3, resources=1)
@@ -67,12 +86,12 @@ def sampled_optimum(environment: _Hashable, rho: ArrayLike, seed: int = 0, conte
     >>> 0 < low < high < 1
     True
     """
-    pace = np.broadcast_to(np.asarray(rho, dtype=np.float64), (environment.resources,))
-    return _remembered_optimum(environment, tuple(pace.tolist()), seed, contexts)
+    rho_of_each = np.broadcast_to(np.asarray(rho, dtype=np.float64), (environment.resources,))
+    return _cached_optimum(environment, tuple(rho_of_each.tolist()), seed, contexts)
 
 
 @lru_cache(maxsize=256)
-def _remembered_optimum(environment: _Hashable, rho: tuple[float, ...], seed: int, contexts: int) -> float:
+def _cached_optimum(environment: _HashableEnvironment, rho: tuple[float, ...], seed: int, contexts: int) -> float:
     rng = np.random.default_rng(seed)
     rewards, costs = [], []
     for start in range(0, contexts, CONTEXTS_PER_DRAW):
@@ -82,19 +101,21 @@ def _remembered_optimum(environment: _Hashable, rho: tuple[float, ...], seed: in
     return static_optimum(np.concatenate(rewards), np.concatenate(costs), rho).value
 
 
-def bernoulli(mean: Array, uniforms: Array) -> Array:
-    """0 or 1 with the given mean.
+def bernoulli_outcomes(mean: Array, uniforms: Array) -> Array:
+    """Return outcomes of 0 or 1 with the given means.
 
-    >>> bernoulli(np.array([0.3, 0.3]), np.array([0.29, 0.31]))
+    >>> bernoulli_outcomes(np.array([0.3, 0.3]), np.array([0.29, 0.31]))
     array([1., 0.])
     """
     return (uniforms < mean).astype(np.float64)
 
 
-def bounded(mean: Array, uniforms: Array, noise: float) -> Array:
-    """Uniform around the mean, narrowed where [0, 1] is near, so that the mean is exact without clipping.
+def bounded_outcomes(mean: Array, uniforms: Array, noise: float) -> Array:
+    """Return outcomes that are uniform within `noise` of their mean.
 
-    >>> bounded(np.array([0.5, 0.1]), np.array([1.0, 0.0]), noise=0.2)
+    The interval is narrower where the mean is near 0 or 1, so outcomes stay in [0, 1] and their mean is exact.
+
+    >>> bounded_outcomes(np.array([0.5, 0.1]), np.array([1.0, 0.0]), noise=0.2)
     array([0.7, 0. ])
     """
     reach = np.minimum(noise, np.minimum(mean, 1.0 - mean))
@@ -102,7 +123,7 @@ def bounded(mean: Array, uniforms: Array, noise: float) -> Array:
 
 
 def split_outcomes(mean: Array, outcome: Array, features: Array) -> Draw:
-    """A draw from means and outcomes (rounds, arms, 1 + d) with the reward first.
+    """Return the draw with the given means and outcomes, (rounds, arms, 1 + d) each, the reward first.
 
     >>> split_outcomes(np.zeros((1, 2, 3)), np.ones((1, 2, 3)), np.zeros((1, 4))).costs.shape
     (1, 2, 2)
@@ -111,7 +132,7 @@ def split_outcomes(mean: Array, outcome: Array, features: Array) -> Draw:
 
 
 def unit_rows(array: Array) -> Array:
-    """Every row, along the last axis, divided by its length.
+    """Return the array with every row (last axis) divided by its length.
 
     >>> unit_rows(np.array([[3.0, 4.0]]))
     array([[0.6, 0.8]])

@@ -1,4 +1,4 @@
-"""Environments with known means: the paper's, linear, logistic with rare clicks, and smooth without parameters."""
+"""Environments with known means: the paper's, linear, logistic with rare clicks, and smooth nonparametric."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from cbwk_core.arrays import Array, frozen
 from cbwk_core.simulation.environment import (
     CONTEXTS_SAMPLED,
     Draw,
-    bernoulli,
-    bounded,
+    bernoulli_outcomes,
+    bounded_outcomes,
     sampled_optimum,
     split_outcomes,
     unit_rows,
 )
 from cbwk_core.static_optimum import static_optimum
 
-# Coordinates of a linear context are uniforms to this power: with plain uniforms every context looks like the mean one
-# and so does every arm.
-CONTRAST = 4
-# Standard deviation of the logistic scores over contexts: click rates differ by about e either way.
+# Coordinates of a linear context are uniforms raised to this power. With plain uniforms all contexts are close to their
+# mean, and the arms hardly differ.
+CONTEXT_POWER = 4
+# Standard deviation of the logistic scores over contexts: click rates typically differ by a factor of e.
 SCORE_SPREAD = 1.0
-# Outcomes of heavy noise come in one round of so many, and are that many times as large.
+# A "rare" outcome occurs in one of RARITY rounds and is RARITY times as large as its mean.
 RARITY = 10.0
-# What is left of the rewards of arms that are not good.
-POOR = 0.3
+# Rewards of arms that are not good are multiplied by this.
+POOR_ARM_FACTOR = 0.3
 BUMP_WIDTHS = (0.15, 0.35)
 BUMP_HEIGHTS = (0.3, 0.9)
 
 
 @dataclass(frozen=True)
 class PaperEnvironment:
-    """The paper's experiment (section "Experiment Setting"), as its authors' code has it.
+    """The environment of the paper's experiments (section "Experiment Setting"), as the authors' code implements it.
 
     x_a = (e_1 + e_{a+1})/√2; θ_0 = (e_1 + e_2)/√2, θ_1 = (e_1 + e_3)/√2, θ_2 = (e_2 + e_3 + e_4 + e_5)/2 and
-    θ_i = e_{i+1} for i >= 3. Outcomes are ⟨x_a, θ_i⟩ plus normal noise, not clipped.
+    θ_i = e_{i+1} for i >= 3. The paper's text prints x_a = e_1/√2 + e_{a+1}. Outcomes are ⟨x_a, θ_i⟩ plus normal noise
+    with standard deviation `noise`, not clipped.
 
     >>> PaperEnvironment(m=10, arms=3).optimum(0.25)
     0.5
@@ -84,26 +85,29 @@ class PaperEnvironment:
         return frozen(self.contexts @ self.theta.T)
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """The same contexts every round."""
+        """Return rounds that all have the same contexts."""
         del start
         mean = np.broadcast_to(self.means, (rounds, *self.means.shape))
         outcome = mean + self.noise * rng.standard_normal(mean.shape)
         return split_outcomes(mean, outcome, np.broadcast_to(self.contexts, (rounds, *self.contexts.shape)))
 
     def optimum(self, rho: ArrayLike) -> float:
-        """Exact: there is one context."""
+        """Return the exact static optimum: there is one context."""
         return static_optimum(self.means[None, :, 0], self.means[None, :, 1:], rho).value
 
 
 @dataclass(frozen=True)
 class LinearEnvironment:
-    """Random contexts of length 1, means ⟨x, θ⟩ in [0, 1] with θ >= 0 of length 1.
+    """Random contexts x >= 0 of length 1 and means ⟨x, θ⟩ in [0, 1], where θ >= 0 has length 1.
 
-    model: "shared" draws features for every arm, "per_arm" one context for all and has parameters for each.
-    outcomes: "bounded", uniform within `noise` of the mean, "bernoulli", or "rare", RARITY times the mean in one round
-        of RARITY and else 0. seed: of the parameters.
-    reward_scale: what rewards are multiplied by; a small one makes T·OPT/B small beside T/B.
-    good: how many arms of a "per_arm" model earn in full, None for all; the others' rewards are multiplied by POOR.
+    model: "shared" draws one feature vector per arm, and all arms share θ. "per_arm" draws one context per round, and
+        every arm has its own θ.
+    outcomes: "bounded" (uniform within `noise` of the mean), "bernoulli", or "rare" (RARITY times the mean in one of
+        RARITY rounds, otherwise 0).
+    seed: the seed of θ.
+    reward_scale: the factor of all rewards. A small factor makes T·OPT/B much smaller than T/B.
+    good_arms: the number of arms with full rewards in a "per_arm" model, None for all. The rewards of the other arms
+        are multiplied by POOR_ARM_FACTOR.
 
     >>> draw = LinearEnvironment(arms=3, dimension=5, resources=2).draw(np.random.default_rng(0), 0, 10)
     >>> draw.features.shape, draw.costs.shape
@@ -118,7 +122,7 @@ class LinearEnvironment:
     noise: float = 0.2
     seed: int = 0
     reward_scale: float = 1.0
-    good: int | None = None
+    good_arms: int | None = None
 
     def __post_init__(self) -> None:
         if self.model not in ("shared", "per_arm"):
@@ -134,45 +138,46 @@ class LinearEnvironment:
         blocks = self.arms if self.model == "per_arm" else 1
         raw = np.random.default_rng(self.seed).exponential(size=(blocks, 1 + self.resources, self.dimension))
         theta = unit_rows(raw)
-        if self.good is None:
+        if self.good_arms is None:
             return theta
         scaled = theta.copy()
-        scaled[self.good :, 0] *= POOR
+        scaled[self.good_arms :, 0] *= POOR_ARM_FACTOR
         return frozen(scaled)
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """Fresh contexts every round."""
+        """Return rounds with independent contexts."""
         del start
-        seen = self.dimension * (self.arms if self.model == "shared" else 1)
+        coordinates = self.dimension * (self.arms if self.model == "shared" else 1)
         outcomes = self.arms * (1 + self.resources)
-        uniforms = rng.random((rounds, seen + outcomes))
-        x = unit_rows(uniforms[:, :seen].reshape(rounds, -1, self.dimension) ** CONTRAST)
+        uniforms = rng.random((rounds, coordinates + outcomes))
+        x = unit_rows(uniforms[:, :coordinates].reshape(rounds, -1, self.dimension) ** CONTEXT_POWER)
         mean = np.minimum(np.matmul(x[:, :, None, :], self.theta.swapaxes(1, 2))[:, :, 0], 1.0)
-        noise = uniforms[:, seen:].reshape(mean.shape)
-        outcome = self._outcome(mean, noise)
+        noise = uniforms[:, coordinates:].reshape(mean.shape)
+        outcome = self._realised(mean, noise)
         mean[..., 0] *= self.reward_scale
         outcome[..., 0] *= self.reward_scale
         return split_outcomes(mean, outcome, x[:, 0] if self.model == "per_arm" else x)
 
-    def _outcome(self, mean: Array, noise: Array) -> Array:
+    def _realised(self, mean: Array, noise: Array) -> Array:
         if self.outcomes == "bernoulli":
-            return bernoulli(mean, noise)
+            return bernoulli_outcomes(mean, noise)
         if self.outcomes == "rare":
             return RARITY * mean * (noise < 1.0 / RARITY)
-        return bounded(mean, noise, self.noise)
+        return bounded_outcomes(mean, noise, self.noise)
 
     def optimum(self, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:
-        """Over sampled contexts."""
+        """Return the static optimum over sampled contexts."""
         return sampled_optimum(self, rho, seed, contexts)
 
 
 @dataclass(frozen=True)
 class LogisticEnvironment:
-    """Clicks: reward 1 with probability σ(φᵀθ); money is paid per click, an impression per play.
+    """Clicks: the reward is 1 with probability σ(φᵀθ). A click costs money, every play costs one impression.
 
-    The first feature is 1 and carries the rate; the others have mean 0 and together length about 1. Resource 0 is money
-    (the arm's price per click, at most 1), resource 1 impressions (always 1). Where arms are `named` a feature for each
-    arm follows: without them a shared model cannot know which arm's clicks are cheap.
+    The first feature is 1 and its parameter sets the click rate. The other features have mean 0 and together a length
+    of about 1. Resource 0 is money (the arm's price per click, at most 1), resource 1 is impressions (always 1).
+    arm_indicators: whether one indicator feature per arm follows. Without them a shared model cannot learn which arm
+        has cheap clicks.
 
     >>> draw = LogisticEnvironment(arms=3, dimension=4, rate=0.02).draw(np.random.default_rng(0), 0, 5)
     >>> draw.costs[0, 0, 1]
@@ -183,29 +188,32 @@ class LogisticEnvironment:
     dimension: int
     rate: float = 0.2
     seed: int = 0
-    named: bool = False
+    arm_indicators: bool = False
 
     model = "shared"
     resources = 2
 
     def __post_init__(self) -> None:
-        if self.free < 1:
+        if self.varying_features < 1:
             raise ValueError(f"dimension must be at least 2, the constant and one more, got {self.dimension}")
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must lie in (0, 1), got {self.rate}")
 
     @property
-    def free(self) -> int:
-        """Features that vary."""
-        return self.dimension - 1 - (self.arms if self.named else 0)
+    def varying_features(self) -> int:
+        """Number of features that vary from round to round."""
+        return self.dimension - 1 - (self.arms if self.arm_indicators else 0)
 
     @cached_property
     def theta(self) -> Array:
-        """θ, (dimension,): the logit of the rate, a direction of length √m that spreads the scores by 1, and zeros."""
-        direction = np.random.default_rng(self.seed).standard_normal(self.free)
-        length = SCORE_SPREAD * np.sqrt(self.free)
-        named = np.zeros(self.arms if self.named else 0)
-        return frozen(np.concatenate([[logit(self.rate)], length * unit_rows(direction), named]))
+        """θ, (dimension,): the logit of the rate, a random direction, and zeros for the arm indicators.
+
+        The direction has length √(varying features), so the scores have standard deviation SCORE_SPREAD.
+        """
+        direction = np.random.default_rng(self.seed).standard_normal(self.varying_features)
+        length = SCORE_SPREAD * np.sqrt(self.varying_features)
+        indicators = np.zeros(self.arms if self.arm_indicators else 0)
+        return frozen(np.concatenate([[logit(self.rate)], length * unit_rows(direction), indicators]))
 
     @cached_property
     def click_prices(self) -> Array:
@@ -213,31 +221,31 @@ class LogisticEnvironment:
         return frozen(np.random.default_rng([self.seed, 1]).uniform(0.2, 1.0, self.arms))
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """Fresh features for every arm and round."""
+        """Return rounds with independent features for every arm."""
         del start
-        free = self.free
-        uniforms = rng.random((rounds, self.arms, free + 1))
+        varying = self.varying_features
+        uniforms = rng.random((rounds, self.arms, varying + 1))
         x = np.ones((rounds, self.arms, self.dimension))
-        if self.named:
-            x[..., free + 1 :] = np.eye(self.arms)
-        x[..., 1 : free + 1] = (2.0 * uniforms[..., :free] - 1.0) * np.sqrt(3.0 / free)  # variance 1/free each
+        if self.arm_indicators:
+            x[..., varying + 1 :] = np.eye(self.arms)
+        x[..., 1 : varying + 1] = (2.0 * uniforms[..., :varying] - 1.0) * np.sqrt(3.0 / varying)  # variance 1/varying
         rate = expit(x @ self.theta)
-        click = bernoulli(rate, uniforms[..., free])
+        click = bernoulli_outcomes(rate, uniforms[..., varying])
         return Draw(x, rate, self._costs(rate), click, self._costs(click))
 
     def _costs(self, clicks: Array) -> Array:
         return np.stack([clicks * self.click_prices, np.ones(clicks.shape)], axis=-1)
 
     def optimum(self, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:
-        """Over sampled contexts."""
+        """Return the static optimum over sampled contexts."""
         return sampled_optimum(self, rho, seed, contexts)
 
 
 @dataclass(frozen=True)
 class BumpEnvironment:
-    """Smooth reward and costs over the cube, for which no finite set of parameters is right: 1 - Π(1 - bump).
+    """Smooth mean rewards and costs on the unit cube, 1 - Π(1 - bump): a nonparametric class.
 
-    The context is a uniform point of the cube, seen by all arms; outcomes are uniform within `noise` of the mean.
+    The context is a uniform point of the cube, the same for all arms. Outcomes are uniform within `noise` of the mean.
 
     >>> draw = BumpEnvironment(arms=2, dimension=1, resources=1).draw(np.random.default_rng(0), 0, 5)
     >>> draw.features.shape, draw.mean_reward.shape
@@ -266,21 +274,21 @@ class BumpEnvironment:
         return frozen(centres), frozen(rng.uniform(*BUMP_WIDTHS, shape)), frozen(rng.uniform(*BUMP_HEIGHTS, shape))
 
     def means(self, points: Array) -> Array:
-        """Reward, then costs, of every arm at points (n, m): (n, arms, 1 + d)."""
+        """Return the mean reward and costs of every arm at points (n, m): (n, arms, 1 + d)."""
         centres, widths, heights = self._shapes
         offset = points[:, None, None, None, :] - centres
         bump = heights * np.exp(-np.vecdot(offset, offset) / (2.0 * widths**2))
         return np.asarray(1.0 - np.prod(1.0 - bump, axis=-1))
 
     def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
-        """A fresh point every round."""
+        """Return rounds with independent points."""
         del start
         uniforms = rng.random((rounds, self.dimension + self.arms * (1 + self.resources)))
         points = np.ascontiguousarray(uniforms[:, : self.dimension])
         mean = self.means(points)
-        outcome = bounded(mean, uniforms[:, self.dimension :].reshape(mean.shape), self.noise)
+        outcome = bounded_outcomes(mean, uniforms[:, self.dimension :].reshape(mean.shape), self.noise)
         return split_outcomes(mean, outcome, points)
 
     def optimum(self, rho: ArrayLike, seed: int = 0, contexts: int = CONTEXTS_SAMPLED) -> float:
-        """Over sampled contexts."""
+        """Return the static optimum over sampled contexts."""
         return sampled_optimum(self, rho, seed, contexts)

@@ -1,4 +1,4 @@
-"""The paper's figures 1(a)-(d) and Table 3 anew: our policies on the authors' grids, beside the authors' own curves."""
+"""Reproduction of the paper's figures 1(a)-(d) and Table 3: our policies and the authors' curves on the same grids."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from cbwk_core.simulation import plots, scaling
 from cbwk_core.simulation.grids import Cell, Figure, Row, cells, curve, write_rows
-from cbwk_core.simulation.measurement import RUNS_MAX, Measured, SpeedUp, Task, measure_all, speed_up
+from cbwk_core.simulation.measurement import RUNS_MAX, Measured, SpeedUp, Task, measure, speed_up
+from cbwk_core.simulation.worker_pool import run_tasks
 
-# Small enough that ten runs one after another take seconds.
+# A small cell: ten runs one after another take seconds.
 SPEED_UP_CELL = Cell("1c_T_m5", m=5, K=3, d=4, T=1000, B=250.0)
 
 
 class Algorithm(NamedTuple):
     """One of our curves."""
 
-    name: str  # in the results
+    name: str  # name in the results
     policy: str
     oracle: str
     label: str
@@ -40,31 +40,31 @@ ALGORITHMS = (
 )
 
 
-class Theirs(NamedTuple):
-    """One of the authors' curves."""
+class PublishedCurve(NamedTuple):
+    """One of the curves of the authors' published code."""
 
-    name: str  # in the reference
+    name: str  # name in the reference
     label: str
     colour: str
     theory: dict[str, float]
 
 
-REFERENCES = (
-    Theirs("newton", "published code, Newton", plots.BLUE, scaling.NEWTON),
-    Theirs("ogd", "published code, gradient", plots.ORANGE, scaling.GRADIENT),
-    Theirs("linucb", "published code, LinUCB", plots.RED, scaling.LINUCB),
+PUBLISHED_CURVES = (
+    PublishedCurve("newton", "published code, Newton", plots.BLUE, scaling.NEWTON),
+    PublishedCurve("ogd", "published code, gradient", plots.ORANGE, scaling.GRADIENT),
+    PublishedCurve("linucb", "published code, LinUCB", plots.RED, scaling.LINUCB),
 )
 
 
 class Reproduction(NamedTuple):
-    """All that was measured."""
+    """All measurements of a reproduction."""
 
     measured: list[Measured]
     speed_up: SpeedUp
 
     @property
     def rows(self) -> list[Row]:
-        """The results as they are written."""
+        """Rows of the results file."""
         return [each.row for each in self.measured]
 
 
@@ -78,15 +78,22 @@ def reproduce(
     progress_console: Console,
     workers: int | None = None,
 ) -> Reproduction:
-    """Measure every cell of the figures in `grid`, write pictures and tables to `out`, print what they say.
+    """Measure every cell of the figures, write plots and tables to `out`, print a summary, and return the measurements.
 
-    grid: rows of the authors' code, which give the cells and the curves to compare with; all of them are `reference()`.
-    workers: processes, by default one per core.
+    grid: rows of the authors' code, which define the cells and the curves for comparison; `reference()` has them all.
+    workers: number of processes, by default one per core.
     """
     if not 1 <= runs <= RUNS_MAX:
         raise ValueError(f"runs must lie in 1..{RUNS_MAX}, got {runs}")
     out.mkdir(parents=True, exist_ok=True)
-    measured = _measured(_tasks(figures, grid, runs), workers or os.cpu_count() or 1, progress_console)
+    tasks = _tasks(figures, grid, runs)
+    measured = run_tasks(
+        measure,
+        tasks,
+        workers=workers or os.cpu_count() or 1,
+        description=f"{len(tasks)} cells",
+        console=progress_console,
+    )
     sample = Task(SPEED_UP_CELL, "practical", "practical", "newton", runs)
     result = Reproduction(measured, speed_up(sample))
     write_rows(out / "results.csv", result.rows)
@@ -108,86 +115,77 @@ def _tasks(figures: Sequence[Figure], grid: Sequence[Row], runs: int) -> list[Ta
     ]
 
 
-def _measured(tasks: Sequence[Task], workers: int, console: Console) -> list[Measured]:
-    """In the order of the tasks, whatever the order they finished in."""
-    done: dict[Task, Measured] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task(f"{len(tasks)} cells", total=sum(task.work for task in tasks))
-        for each in measure_all(tasks, workers):
-            done[each.task] = each
-            progress.advance(bar, each.task.work)
-    return [done[task] for task in tasks]
-
-
 def _curves(figure: Figure, rows: Sequence[Row], grid: Sequence[Row]) -> list[plots.Curve]:
     ours = [plots.Curve(each.label, each.colour, curve(rows, figure, each.name), ours=True) for each in ALGORITHMS]
-    theirs = [plots.Curve(each.label, each.colour, curve(grid, figure, each.name), ours=False) for each in REFERENCES]
-    return [each for each in ours + theirs if each.rows]
+    published = [
+        plots.Curve(each.label, each.colour, curve(grid, figure, each.name), ours=False) for each in PUBLISHED_CURVES
+    ]
+    return [each for each in ours + published if each.rows]
 
 
 def overview(
     figures: Sequence[Figure], rows: Sequence[Row], grid: Sequence[Row]
 ) -> list[tuple[Figure, list[plots.Curve]]]:
-    """For every figure `practical` and the authors' own curves."""
-    shown = [ALGORITHMS[0].label, *(each.label for each in REFERENCES)]
+    """Return the curves of `practical` and of the published code for every figure."""
+    shown = [ALGORITHMS[0].label, *(each.label for each in PUBLISHED_CURVES)]
     return [(each, [line for line in _curves(each, rows, grid) if line.label in shown]) for each in figures]
 
 
 def table3(figures: Sequence[Figure], rows: Sequence[Row], grid: Sequence[Row]) -> str:
-    """The paper's Table 3 as measured, in Markdown.
+    """Return the measured exponents and those of the paper's Table 3, in Markdown.
 
     >>> from cbwk_core.simulation.grids import FIGURES, reference
     >>> table3(FIGURES[:1], [], reference()).splitlines()[7]
     '| published code, Newton | 0.26 ± 0.01 (0.5) |'
     """
     ours = [(each.label, each.name, rows, each.theory) for each in ALGORITHMS]
-    theirs = [(each.label, each.name, grid, each.theory) for each in REFERENCES]
-    return scaling.table([*ours, *theirs], figures)
+    published = [(each.label, each.name, grid, each.theory) for each in PUBLISHED_CURVES]
+    return scaling.table([*ours, *published], figures)
 
 
 class Comparison(NamedTuple):
-    """`practical` beside the authors' Newton in one cell."""
+    """Regret of `practical` and of the published code with Newton in one cell."""
 
     cell: Cell
     ours: Row
-    theirs: Row
-    overspend: float  # ours
+    published: Row
+    overspend: float  # of `practical`
 
     @property
     def ratio(self) -> float:
-        """Our regret as a share of theirs."""
-        return self.ours.regret_mean / self.theirs.regret_mean
+        """Regret of `practical` divided by the published regret."""
+        return self.ours.regret_mean / self.published.regret_mean
 
 
 def comparisons(result: Reproduction, figure: Figure, grid: Sequence[Row]) -> list[Comparison]:
-    """Every cell of the figure, in the order of its axis."""
-    theirs = {Cell.of(row): row for row in curve(grid, figure, "newton")}
+    """Return the comparison of every cell of the figure, in the order of its axis."""
+    published = {Cell.of(row): row for row in curve(grid, figure, "newton")}
     overspend = {each.task.cell: each.overspend for each in result.measured if each.task.algorithm == "practical"}
     ours = {Cell.of(row): row for row in curve(result.rows, figure, "practical")}
-    return [Comparison(cell, row, theirs[cell], overspend[cell]) for cell, row in ours.items()]
+    return [Comparison(cell, row, published[cell], overspend[cell]) for cell, row in ours.items()]
 
 
 def _print(
     result: Reproduction, figures: Sequence[Figure], grid: Sequence[Row], exponents: str, console: Console
 ) -> None:
-    table = Table(title="practical beside the published code with Newton, regret per cell")
+    table = Table(title="regret of practical and of the published code with Newton")
     for name in ("figure", "m", "K", "T", "practical", "published", "ratio", "overspend"):
         table.add_column(name, justify="left" if name == "figure" else "right", no_wrap=True)
     lines = []
     for figure in figures:
         compared = comparisons(result, figure, grid)
         for each in compared:
-            table.add_row(*_cells_of_line(figure, each))
+            table.add_row(*_comparison_line(figure, each))
         table.add_section()
         ratios = [each.ratio for each in compared]
-        lines.append(f"figure {figure.name}: ratio {np.mean(ratios):.3f} on average, {max(ratios):.3f} at most")
+        lines.append(f"figure {figure.name}: mean ratio {np.mean(ratios):.3f}, largest ratio {max(ratios):.3f}")
     console.print(table)
     timed = result.speed_up
     lines += [
         _overspend_line(result),
-        f"{timed.task.runs} runs at once take {timed.together_seconds:.2f} s, one after another "
-        f"{timed.apart_seconds:.2f} s: {timed.factor:.1f} times faster (practical, m = {timed.task.cell.m}, "
+        f"{timed.task.runs} runs take {timed.lanes_seconds:.2f} s as lanes of one simulation and "
+        f"{timed.sequential_seconds:.2f} s one after another: {timed.factor:.1f} times faster (practical, "
+        f"m = {timed.task.cell.m}, "
         f"K = {timed.task.cell.K}, T = {timed.task.cell.T:,})",
         f"\n{exponents}",
     ]
@@ -196,24 +194,24 @@ def _print(
 
 
 def _overspend_line(result: Reproduction) -> str:
-    """The largest overspend of every algorithm."""
+    """Return a line with the largest overspend of every algorithm."""
     largest = {each.name: 0.0 for each in ALGORITHMS}
     for each in result.measured:
         largest[each.task.algorithm] = max(largest[each.task.algorithm], each.overspend)
     line = "largest overspend of any run: " + ", ".join(f"{name} {value:.3g}" for name, value in largest.items())
     if any(largest.values()):
-        line += " (the noise is not clipped, so that a cost may exceed its max cost of 1)"
+        line += " (the noise is not clipped, so a cost can exceed its max cost of 1)"
     return line
 
 
-def _cells_of_line(figure: Figure, each: Comparison) -> tuple[str, ...]:
+def _comparison_line(figure: Figure, each: Comparison) -> tuple[str, ...]:
     return (
         figure.name,
         str(each.cell.m),
         str(each.cell.K),
         f"{each.cell.T:,}",
         f"{each.ours.regret_mean:.1f} ± {each.ours.regret_std:.1f}",
-        f"{each.theirs.regret_mean:.1f} ± {each.theirs.regret_std:.1f}",
+        f"{each.published.regret_mean:.1f} ± {each.published.regret_std:.1f}",
         f"{each.ratio:.3f}",
         f"{each.overspend:g}",
     )

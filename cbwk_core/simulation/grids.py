@@ -1,6 +1,6 @@
-"""The cells of the paper's figures, what was measured in them, and the file both are kept in.
+"""The grids of the paper's figures, the rows of results, and the file format of both.
 
-`paper_reference.csv` is the regret of the authors' published code, 10 runs a cell; README.md beside it says more.
+`paper_reference.csv` contains the regret of the authors' published code, 10 runs per cell; see README.md beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ REFERENCE_PATH = Path(__file__).with_name("paper_reference.csv")
 
 
 class Row(NamedTuple):
-    """One line of results, in the paper's letters; the fields are the columns of the file."""
+    """One line of results in the paper's notation. The fields are the columns of the file."""
 
     figure: str
     m: int
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     d: int
     T: int
     B: float
-    rounds: int  # how many runs the mean is over
+    rounds: int  # number of runs; the name is that of the column
     T_OPT: float
     algorithm: str
     regret_mean: float
@@ -41,17 +41,17 @@ class Cell(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> Cell:
-        """The cell a row was measured in."""
+        """Return the cell of a row."""
         return cls(row.figure, row.m, row.K, row.d, row.T, row.B)
 
 
 class Figure(NamedTuple):
     """One of the paper's four figures."""
 
-    name: str  # as `cbwk reproduce` has it
-    key: str  # as the file has it
-    axis: str  # the letter that varies
-    label: str  # of the horizontal axis
+    name: str  # option of `cbwk reproduce`
+    key: str  # name in the file
+    axis: str  # the parameter that varies: m, K or T
+    label: str  # label of the horizontal axis
     title: str
 
 
@@ -63,20 +63,20 @@ FIGURES = (
 )
 
 
-def chosen_figures(name: str) -> tuple[Figure, ...]:
-    """The figure of that name, or all four.
+def select_figures(name: str) -> tuple[Figure, ...]:
+    """Return the figure of this name, or all four for "all".
 
-    >>> [figure.axis for figure in chosen_figures("all")]
+    >>> [figure.axis for figure in select_figures("all")]
     ['m', 'K', 'T', 'T']
     """
-    chosen = tuple(figure for figure in FIGURES if name in (figure.name, "all"))
-    if not chosen:
+    selected = tuple(figure for figure in FIGURES if name in (figure.name, "all"))
+    if not selected:
         raise ValueError(f"figure must be one of {', '.join(each.name for each in FIGURES)} or all, got {name!r}")
-    return chosen
+    return selected
 
 
 def reference() -> list[Row]:
-    """What the authors' published code reached.
+    """Return the results of the authors' published code.
 
     >>> rows = reference()
     >>> len(rows), rows[0].regret_mean
@@ -86,27 +86,27 @@ def reference() -> list[Row]:
 
 
 def cells(rows: Iterable[Row], figure: Figure) -> list[Cell]:
-    """The figure's cells among the rows, in the order of its axis.
+    """Return the cells of the figure among the rows, in the order of its axis.
 
     >>> [cell.K for cell in cells(reference(), FIGURES[1])]
     [5, 10, 15, 20, 25, 30, 35, 40, 45, 51]
     """
-    mine = {Cell.of(row) for row in rows if row.figure == figure.key}
-    return sorted(mine, key=lambda cell: int(getattr(cell, figure.axis)))
+    found = {Cell.of(row) for row in rows if row.figure == figure.key}
+    return sorted(found, key=lambda cell: int(getattr(cell, figure.axis)))
 
 
 def curve(rows: Iterable[Row], figure: Figure, algorithm: str) -> list[Row]:
-    """One algorithm's rows of a figure, in the order of its axis.
+    """Return the rows of one algorithm and figure, in the order of its axis.
 
     >>> [row.regret_mean for row in curve(reference(), FIGURES[1], "newton")][:2]
     [293.2, 377.05]
     """
-    mine = [row for row in rows if row.figure == figure.key and row.algorithm == algorithm]
-    return sorted(mine, key=lambda row: int(getattr(row, figure.axis)))
+    found = [row for row in rows if row.figure == figure.key and row.algorithm == algorithm]
+    return sorted(found, key=lambda row: int(getattr(row, figure.axis)))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file."""
+    """Return the rows of a file. Raise ValueError if its columns are not those of `Row`."""
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != Row._fields:
@@ -131,7 +131,7 @@ def _row(line: dict[str, str]) -> Row:
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """A file that `read_rows` reads."""
+    """Write a file that `read_rows` reads."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)

@@ -1,4 +1,4 @@
-"""How the regret of `practical` grows with the horizon and with the delay of outcomes, on random contexts.
+"""Growth of the regret of `practical` with the horizon and with the delay of outcomes, on random contexts.
 
 python -m cbwk_core.simulation.growth --seeds 20
 """
@@ -20,24 +20,24 @@ from cbwk_core.arrays import Array
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environments import LinearEnvironment
-from cbwk_core.simulation.fluid import delay_costs
+from cbwk_core.simulation.fluid import delay_losses
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.runner import run
 
 ENVIRONMENT = LinearEnvironment(arms=5, dimension=8, resources=2)
-PACE = 0.25
+RHO = 0.25
 HORIZONS = (1_000, 3_000, 10_000, 30_000, 100_000)
 DELAY_SHARES = (0.0, 0.01, 0.03, 0.1)
 DELAY_HORIZON = 10_000
-# Contexts behind OPT: at T = 100,000 the regret is a few thousandths of T·OPT, so OPT must be known to a few
-# ten-thousandths. The linear program cannot have so many; its dual, with as many variables as resources, can.
+# Contexts for OPT. At T = 100,000 the regret is a few thousandths of T·OPT, so the error of OPT must be a few
+# ten-thousandths. The linear program is too slow for this sample; its dual has one variable per resource and is not.
 CONTEXTS = 2_000_000
 CONTEXTS_PER_DRAW = 50_000
 SLOPE_MAX = 0.55
 
 
-class Row(NamedTuple):
-    """One horizon and delay; regret in rewards."""
+class GrowthRow(NamedTuple):
+    """Results for one horizon and delay. The regret is in units of reward."""
 
     horizon: int
     delay: int
@@ -45,12 +45,14 @@ class Row(NamedTuple):
     optimum_total: float
     regret: float
     error: float  # standard error over the seeds
-    used: float
-    overspend: float
+    used: float  # largest share of a budget, mean over the seeds
+    overspend: float  # largest over seeds and resources
 
 
 def dual_optimum(rewards: Array, costs: Array, rho: Array) -> float:
-    """min over λ >= 0 of mean max(0, max_a r_a - λᵀc_a) + λᵀρ: the static optimum of (n, arms) and (n, arms, d).
+    """Return min over λ >= 0 of mean max(0, max_a r_a - λᵀc_a) + λᵀρ, the static optimum of the sampled contexts.
+
+    rewards: (n, arms). costs: (n, arms, d).
 
     >>> from cbwk_core.static_optimum import static_optimum
     >>> rng = np.random.default_rng(0)
@@ -73,7 +75,7 @@ def dual_optimum(rewards: Array, costs: Array, rho: Array) -> float:
 
 
 @lru_cache(maxsize=8)
-def _contexts(environment: LinearEnvironment) -> tuple[Array, Array]:
+def _sampled_means(environment: LinearEnvironment) -> tuple[Array, Array]:
     rng, rewards, costs = np.random.default_rng(0), [], []
     for start in range(0, CONTEXTS, CONTEXTS_PER_DRAW):
         draw = environment.draw(rng, start, CONTEXTS_PER_DRAW)
@@ -83,42 +85,43 @@ def _contexts(environment: LinearEnvironment) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=8)
-def fine_optimum(environment: LinearEnvironment, pace: float) -> float:
-    """OPT over two million contexts."""
-    return dual_optimum(*_contexts(environment), np.full(environment.resources, pace))
+def _precise_optimum(environment: LinearEnvironment, rho: float) -> float:
+    """Return OPT over CONTEXTS contexts."""
+    return dual_optimum(*_sampled_means(environment), np.full(environment.resources, rho))
 
 
-def regrets(horizon: int, delay: int, seeds: int) -> tuple[Array, Row]:
-    """T·OPT minus reward in every run, and the row of the table."""
-    world = ENVIRONMENT
+def measure(horizon: int, delay: int, seeds: int) -> tuple[Array, GrowthRow]:
+    """Return T·OPT minus reward of every run, and the row of the table."""
     problem = Problem.of(
-        arms=world.arms,
-        dimension=world.dimension,
-        resources=world.resources,
+        arms=ENVIRONMENT.arms,
+        dimension=ENVIRONMENT.dimension,
+        resources=ENVIRONMENT.resources,
         horizon=horizon,
-        budget=PACE * horizon,
+        budget=RHO * horizon,
     )
-    policy = build_policy("practical", problem, model=world.model)
+    policy = build_policy("practical", problem, model=ENVIRONMENT.model)
     delays = Delays(rounds=delay)
-    runs = run(policy, world, horizon=horizon, budget=problem.budget, seeds=range(seeds), delays=delays)
-    total = horizon * fine_optimum(world, PACE)
-    lost = runs.regret(total)
+    runs = run(policy, ENVIRONMENT, horizon=horizon, budget=problem.budget, seeds=range(seeds), delays=delays)
+    total = horizon * _precise_optimum(ENVIRONMENT, RHO)
+    regret = runs.regret(total)
     used = float((runs.spent / np.array(problem.budget)).max(axis=1).mean())
-    error = float(lost.std(ddof=1) / np.sqrt(seeds))
-    return lost, Row(horizon, delay, seeds, total, float(lost.mean()), error, used, float(runs.overspend.max()))
+    error = float(regret.std(ddof=1) / np.sqrt(seeds))
+    return regret, GrowthRow(
+        horizon, delay, seeds, total, float(regret.mean()), error, used, float(runs.overspend.max())
+    )
 
 
-def slope(horizons: Sequence[int], losses: Sequence[Array]) -> tuple[float, float]:
-    """Of log mean regret on log T, and its standard error by leaving out one seed after the other.
+def slope(horizons: Sequence[int], regrets: Sequence[Array]) -> tuple[float, float]:
+    """Return the slope of log mean regret against log T, and its jackknife standard error over the seeds.
 
     >>> horizons = [100, 1_000, 10_000]
     >>> slope(horizons, [np.array([1.0, 3.0]) * np.sqrt(T) for T in horizons])
     (0.5, 0.0)
     """
-    x, y = np.log(horizons), np.array(losses)
+    x, y = np.log(horizons), np.array(regrets)
 
-    def fitted(part: Array) -> float:
-        return float(np.polyfit(x, np.log(np.maximum(part.mean(axis=1), 1e-9)), 1)[0])
+    def fitted(runs: Array) -> float:
+        return float(np.polyfit(x, np.log(np.maximum(runs.mean(axis=1), 1e-9)), 1)[0])
 
     n = y.shape[1]
     left_out = np.array([fitted(np.delete(y, i, axis=1)) for i in range(n)])
@@ -126,38 +129,42 @@ def slope(horizons: Sequence[int], losses: Sequence[Array]) -> tuple[float, floa
     return round(fitted(y), 6), round(float(error), 6)
 
 
-def allowed(undelayed: Row, row: Row) -> float:
-    """What regret may come to with a delay: 1.5 times that without, and half of what the delayed rounds could earn."""
+def allowed_regret(undelayed: GrowthRow, row: GrowthRow) -> float:
+    """Return the target for the regret with a delay: 1.5 times the undelayed regret plus half of delay·OPT."""
     return 1.5 * undelayed.regret + 0.5 * row.delay / row.horizon * row.optimum_total
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Regret of `practical` over horizons and delays.")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--horizon-max", type=int, default=max(HORIZONS))
-    parser.add_argument("--out", type=Path, default=Path("out"))
-    chosen = parser.parse_args(arguments)
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description="Measure the regret of `practical` over horizons and delays, and write growth.csv."
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="runs per row")
+    parser.add_argument("--horizon-max", type=int, default=max(HORIZONS), help="skip longer horizons")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="output directory")
+    options = parser.parse_args(arguments)
     with threadpool_limits(limits=1):
-        horizons = [horizon for horizon in HORIZONS if horizon <= chosen.horizon_max]
-        measured = [regrets(horizon, 0, chosen.seeds) for horizon in horizons]
-        delayed = [regrets(DELAY_HORIZON, round(share * DELAY_HORIZON), chosen.seeds)[1] for share in DELAY_SHARES]
-        rho = np.full(ENVIRONMENT.resources, PACE)
-        least = [delay_costs(*_contexts(ENVIRONMENT), rho, share) for share in DELAY_SHARES]
+        horizons = [horizon for horizon in HORIZONS if horizon <= options.horizon_max]
+        measured = [measure(horizon, 0, options.seeds) for horizon in horizons]
+        delayed = [measure(DELAY_HORIZON, round(share * DELAY_HORIZON), options.seeds)[1] for share in DELAY_SHARES]
+        rho = np.full(ENVIRONMENT.resources, RHO)
+        bounds = [delay_losses(*_sampled_means(ENVIRONMENT), rho, share) for share in DELAY_SHARES]
     for _, row in measured:
-        print(f"T = {row.horizon:,}: {row.regret:.1f} ± {row.error:.1f}, {row.regret / row.optimum_total:.4f} of T·OPT")
-    found, error = slope(horizons, [lost for lost, _ in measured])
-    print(f"slope {found:.2f} ± {error:.2f}, at most {SLOPE_MAX}")
-    for row, (known, waiting) in zip(delayed, least, strict=True):
+        share = row.regret / row.optimum_total
+        print(f"T = {row.horizon:,}: regret {row.regret:.1f} ± {row.error:.1f}, {share:.4f} of T·OPT")
+    found, error = slope(horizons, [regret for regret, _ in measured])
+    print(f"slope {found:.2f} ± {error:.2f}, target: at most {SLOPE_MAX}")
+    for row, (informed, waiting) in zip(delayed, bounds, strict=True):
         print(
-            f"delay {row.delay:,}: {row.regret:.1f} ± {row.error:.1f}, allowed {allowed(delayed[0], row):.1f}; "
-            f"with everything known at least {known * row.optimum_total:.1f}, "
-            f"with nothing played before the first outcome {waiting * row.optimum_total:.1f}; {row.used:.1%} used"
+            f"delay {row.delay:,}: regret {row.regret:.1f} ± {row.error:.1f}, "
+            f"target {allowed_regret(delayed[0], row):.1f}; lower bounds: {informed * row.optimum_total:.1f} with "
+            f"known means, {waiting * row.optimum_total:.1f} if nothing is played before the first outcome; "
+            f"{row.used:.1%} of the budget used"
         )
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    with (chosen.out / "growth.csv").open("w", encoding="utf-8", newline="") as file:
+    options.out.mkdir(parents=True, exist_ok=True)
+    with (options.out / "growth.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
+        writer.writerow(GrowthRow._fields)
         writer.writerows([*(row for _, row in measured), *delayed])
 
 

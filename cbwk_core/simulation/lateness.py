@@ -1,4 +1,4 @@
-"""What late outcomes cost `practical` in the suite's rows, beside what they cost whoever knows everything.
+"""Regret of `practical` with delayed outcomes in the suite's scenarios, and lower bounds with known means.
 
 python -m cbwk_core.simulation.lateness --seeds 10
 """
@@ -14,44 +14,43 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from cbwk_core.arrays import Array
-from cbwk_core.simulation.fluid import CONTEXTS, delay_costs
+from cbwk_core.simulation.fluid import CONTEXTS, delay_losses
 from cbwk_core.simulation.runner import run
 from cbwk_core.simulation.scenarios import Scenario, scenarios
 
 
-class Row(NamedTuple):
-    """One row of the suite; regret over T·OPT."""
+class DelayRow(NamedTuple):
+    """Results for one scenario. All regrets are divided by T·OPT."""
 
     name: str
-    at_once: float  # with the same outcomes, not late
-    late: float
-    error: float  # its standard error over the seeds
-    allowed: float  # 1.5 times that at once, and half of the share of T that outcomes are late by
-    known: float  # lost at least by whoever knows everything
-    waited: float  # and who besides plays nothing before the first outcome
-    used: float  # of the budget that is used most
+    undelayed: float  # with the same outcomes and no delay
+    delayed: float
+    error: float  # standard error of `delayed` over the seeds
+    target: float  # 1.5·undelayed + 0.5·delay/T
+    informed_bound: float  # lower bound for a policy that knows all means
+    waiting_bound: float  # lower bound if it also plays nothing before the first outcome
+    used: float  # largest share of a budget, mean over the seeds
 
 
-def delayed(scale: float = 1.0) -> list[Scenario]:
-    """The suite's rows in which outcomes are late."""
+def delayed_scenarios(scale: float = 1.0) -> list[Scenario]:
+    """Return the scenarios of the suite with delayed outcomes."""
     return [scenario for scenario in scenarios(scale) if scenario.delay]
 
 
-def least(scenario: Scenario) -> tuple[float, float]:
-    """What the delay costs at least, over T·OPT: see `delay_costs`."""
+def loss_bounds(scenario: Scenario) -> tuple[float, float]:
+    """Return the two lower bounds of `delay_losses` for the scenario."""
     draw = scenario.environment.draw(np.random.default_rng(0), 0, CONTEXTS)
-    unit = scenario.cost_max
-    rho = np.array(scenario.budget) / scenario.horizon / unit
-    return delay_costs(draw.mean_reward, draw.mean_costs / unit, rho, scenario.delay)
+    rho = np.array(scenario.budget) / scenario.horizon / scenario.cost_max
+    return delay_losses(draw.mean_reward, draw.mean_costs / scenario.cost_max, rho, scenario.delay)
 
 
-def measured(scenario: Scenario, seeds: int) -> Row:
-    """The row of the table."""
-    lost, used = _regrets(scenario, seeds)
-    at_once = float(_regrets(replace(scenario, delay=0.0), seeds)[0].mean())
-    allowed = 1.5 * max(at_once, 0.0) + 0.5 * scenario.delay
-    error = float(lost.std(ddof=1) / np.sqrt(seeds))
-    return Row(scenario.name, at_once, float(lost.mean()), error, allowed, *least(scenario), used)
+def measure(scenario: Scenario, seeds: int) -> DelayRow:
+    """Return the results of the scenario."""
+    regret, used = _regrets(scenario, seeds)
+    undelayed = float(_regrets(replace(scenario, delay=0.0), seeds)[0].mean())
+    target = 1.5 * max(undelayed, 0.0) + 0.5 * scenario.delay
+    error = float(regret.std(ddof=1) / np.sqrt(seeds))
+    return DelayRow(scenario.name, undelayed, float(regret.mean()), error, target, *loss_bounds(scenario), used)
 
 
 def _regrets(scenario: Scenario, seeds: int) -> tuple[Array, float]:
@@ -68,20 +67,22 @@ def _regrets(scenario: Scenario, seeds: int) -> tuple[Array, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="What late outcomes cost `practical`, and what they cost anybody.")
-    parser.add_argument("--seeds", type=int, default=10, help="at least 2")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the horizons")
-    chosen = parser.parse_args(arguments)
-    if chosen.seeds < 2:
-        parser.error("--seeds must be at least 2: of one there is no standard error")
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description="Measure the regret of `practical` with delayed outcomes, and print lower bounds."
+    )
+    parser.add_argument("--seeds", type=int, default=10, help="runs per scenario, at least 2")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the horizons")
+    options = parser.parse_args(arguments)
+    if options.seeds < 2:
+        parser.error("--seeds must be at least 2: one run has no standard error")
     with threadpool_limits(limits=1):
-        for scenario in delayed(chosen.scale):
-            row = measured(scenario, chosen.seeds)
+        for scenario in delayed_scenarios(options.scale):
+            row = measure(scenario, options.seeds)
             print(
-                f"{row.name}: {row.late:.4f} ± {row.error:.4f}, at once {row.at_once:.4f}, allowed {row.allowed:.4f}; "
-                f"with everything known at least {row.known:.4f}, with nothing played before the first outcome "
-                f"{row.waited:.4f}; {row.used:.1%} used"
+                f"{row.name}: regret {row.delayed:.4f} ± {row.error:.4f} of T·OPT, undelayed {row.undelayed:.4f}, "
+                f"target {row.target:.4f}; lower bounds: {row.informed_bound:.4f} with known means, "
+                f"{row.waiting_bound:.4f} if nothing is played before the first outcome; {row.used:.1%} of budget used"
             )
 
 

@@ -1,18 +1,19 @@
-"""What the authors of the paper ran for its figures: SquareCBwK with the departures of their published code.
+"""A replica of the authors' published code: SquareCBwK with the departures of that code from the paper.
 
-Written from a description of that code, not from the code. What the description leaves open was settled by what comes
-near its figures (`paper_reference.csv`):
+The replica follows a description of the notebook, not its source. Where the description is incomplete, the replica uses
+the reading that is closest to the published regret (`paper_reference.csv`):
 
-- one projection serves reward and costs together: all parameters are divided by their common Euclidean length where it
-  exceeds 1. The true ones have length √(1 + d), so every prediction stays too small. Projecting the costs alone, each
-  target alone, or nothing puts gradient descent a third or more below its figures at K = 3; projecting all together in
-  the norm of A puts Newton at about twice its.
-- A grows by φφᵀ; with the outer product of the gradient Newton comes out at three times its figures or more at K = 3.
-- the dual has a slack coordinate, and the rate √(ln d / T); ln d / √T differs too little to tell.
-- the doubled gradient is Newton's; online gradient descent takes the plain one, though twice that would fit as well.
+- One projection covers reward and costs together: all parameters are divided by their common Euclidean length if it
+  exceeds 1. The true parameters have a common length of √(1 + d), so all predictions are too small. With a projection
+  of the costs alone, of each target alone, or without projection, gradient descent is a third or more below its
+  published regret at K = 3. With a joint projection in the norm of A, Newton is at about twice its published regret.
+- A grows by φφᵀ. With the outer product of the gradient, Newton has at least three times its published regret at K = 3.
+- The dual has a slack coordinate, and the rate √(ln d / T). The rate ln d / √T fits about as well.
+- Newton doubles the gradient, online gradient descent does not. A doubled gradient fits about as well there.
 
-So read, 30 runs in each of 12 cells of all four figures come within -3 to +5 % of the reference with Newton and within
-3 % with gradient descent; in standard errors the mean square is 0.8 and 1.3, where 1 is what noise alone would give.
+With this reading, 30 runs in each of 12 cells of all four figures differ from the reference by -3 to +5 % with Newton
+and by at most 3 % with gradient descent. In units of the standard error, the mean square difference is 0.8 and 1.3;
+noise alone would give 1.
 """
 
 from __future__ import annotations
@@ -39,27 +40,28 @@ from cbwk_core.rules.lagrangian import direction, scores
 from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Choice, Ticket
 
 ORACLES = ("newton", "gradient")
-# A resource with less than this left ends the notebook's run; the paper's ends with 1 left, one max cost.
+# The notebook's run ends when a resource has less than this left; the paper's run ends at one max cost, which is 1.
 RESERVE = 2.0
 # The notebook's loop ends this many rounds before the horizon.
-ROUNDS_LEFT_OUT = 2
-# Newton's step, 1.5 on twice the gradient, and the A_0 that belongs to it, 1.5²·I.
+ROUNDS_OMITTED = 2
+# Newton's step is 1.5 on a doubled gradient, and its A_0 is 1.5²·I.
 NEWTON_STEP = 1.5 * 2.0
 NEWTON_RIDGE = 1.5**2
 
 
 @dataclass(frozen=True)
 class Departures:
-    """Where the notebook departs from the paper; True is the notebook's way, False the paper's.
+    """Switches between the notebook (True) and the paper (False).
 
-    no_null: the null arm is never played. Paper: it takes part in inverse gap weighting like any arm.
+    no_null: the null arm is never played. Paper: inverse gap weighting includes it.
     reserve: a run ends when a resource has less than 2 left. Paper: less than one max cost.
     early_end: a run ends two rounds before the horizon.
-    gamma: γ = 2√(KT/(m ln T)), or 2√K·T^¼ with gradient descent. Paper: that of thm-regret-upper-bound.
-    dual_rate: √(ln d / T), which is 0 for one resource. Paper: √(ln(d + 1) / T), the slack counted.
-    joint_projection: one Euclidean projection over all targets. Paper: one per target, in the norm of A for Newton.
-    reflection: negative coordinates of θ change sign. Paper: they stay.
-    flat_start: θ starts at 1/√m in every coordinate. Paper: at 0.
+    gamma: γ = 2√(KT/(m ln T)), or 2√K·T^¼ with gradient descent. Paper: γ of thm-regret-upper-bound.
+    dual_rate: √(ln d / T), which is 0 for one resource. Paper: √(ln(d + 1) / T), which counts the slack.
+    joint_projection: one Euclidean projection over all targets. Paper: one projection per target, for Newton in the
+        norm of A.
+    reflection: negative coordinates of θ change their sign. Paper: they stay negative.
+    flat_start: θ starts at 1/√m in every coordinate. Paper: θ starts at 0.
     newton_step: 1.5 on a doubled gradient. Paper: 1 on the gradient.
     newton_ridge: A_0 = 2.25·I. Paper: I.
     gradient_step: 1/√(T + 1) in every round. Paper: 1/√t.
@@ -82,25 +84,25 @@ class Departures:
 
     @classmethod
     def none(cls) -> Departures:
-        """All as in the paper."""
+        """Return the switches of the paper: all False."""
         return cls(**{each.name: False for each in fields(cls)})
 
 
 class NotebookState(NamedTuple):
-    """What a run knows."""
+    """The state of all lanes."""
 
     account: Account
-    log_weights: Array  # (lanes, d + 1), of the dual, the slack's last and 0
+    log_weights: Array  # (lanes, d + 1), of the dual; the slack is last and stays 0
     theta: Array  # (lanes, m, 1 + d)
     inverse: Array  # (lanes, m, m), A⁻¹; (lanes, 0, 0) with gradient descent
-    updates: Integers  # (lanes,)
+    updates: Integers  # (lanes,), number of outcomes learnt
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notebook(Baseline):
-    """SquareCBwK as the authors ran it, for equal budgets and max costs of 1; a policy of the runner.
+    """SquareCBwK as the authors ran it, as a policy of the runner. Budgets must be equal and max costs must be 1.
 
-    oracle: "newton" or "gradient". Outcomes are settled in the round of their decision: the notebook knows no delay.
+    oracle: "newton" or "gradient". Outcomes must be settled in the round of their decision.
 
     >>> problem = Problem.of(arms=3, dimension=10, resources=4, horizon=2000, budget=500)
     >>> policy = Notebook(problem=problem)
@@ -119,7 +121,7 @@ class Notebook(Baseline):
         if self.oracle not in ORACLES:
             raise ValueError(f"oracle must be one of {ORACLES}, got {self.oracle!r}")
         if len(set(self.problem.budget)) > 1 or (self.problem.hold != 1.0).any():
-            raise ValueError("the notebook knows equal budgets and max costs of 1 only")
+            raise ValueError("the notebook supports only equal budgets and max costs of 1")
 
     @cached_property
     def gamma(self) -> float:
@@ -147,7 +149,7 @@ class Notebook(Baseline):
         return float(np.sqrt(np.log(d) / horizon)) if self.departures.dual_rate else dual.entropic_rate(d, horizon)
 
     def init(self, lanes: int = 1) -> NotebookState:
-        """The state before any round."""
+        """Return the state before the first round."""
         m, q = self.problem.dimension, 1 + self.resources
         start = 1.0 / np.sqrt(m) if self.departures.flat_start else 0.0
         ridge = NEWTON_RIDGE if self.departures.newton_ridge else 1.0
@@ -161,16 +163,16 @@ class Notebook(Baseline):
         )
 
     def decide(self, state: NotebookState, features: ArrayLike, uniforms: ArrayLike) -> Choice:
-        """One arm per lane; null where the run has ended."""
+        """Return one arm per lane, the null arm if the run of the lane has ended."""
         lanes = state.theta.shape[0]
         x = finite("features", features, (lanes, self.arms, self.problem.dimension))
         u = finite("uniforms", uniforms, (lanes,))
         predictions = np.matmul(x, state.theta)
         prices = self._radius * softmax(state.log_weights, axis=1)[:, :-1]
-        scored = scores(predictions, direction(prices))
+        lagrangians = scores(predictions, prices, np.broadcast_to(self.problem.rho, prices.shape))
         columns = self.arms if self.departures.no_null else self.arms + 1
-        weights = np.zeros_like(scored)
-        weights[:, :columns], best = inverse_gap_weights(scored[:, :columns], np.full((lanes, 1), self.gamma))
+        weights = np.zeros_like(lagrangians)
+        weights[:, :columns], best = inverse_gap_weights(lagrangians[:, :columns], np.full((lanes, 1), self.gamma))
         reason = self._reasons(state.account)
         stopped = np.array([why != POLICY for why in reason])
         weights[stopped] = 0.0
@@ -181,26 +183,26 @@ class Notebook(Baseline):
     def _reasons(self, account: Account) -> tuple[str, ...]:
         left = np.array(self.problem.budget) - account.spent
         solvent = (left >= RESERVE).all(axis=1) if self.departures.reserve else (left > 1.0).all(axis=1)
-        last = self.problem.horizon - (ROUNDS_LEFT_OUT if self.departures.early_end else 0)
+        last = self.problem.horizon - (ROUNDS_OMITTED if self.departures.early_end else 0)
         ended = account.round >= last
         reason = np.where(ended, ENDED, np.where(solvent, POLICY, BUDGET_EXHAUSTED))
         return tuple(reason.tolist())
 
     def commit(self, state: NotebookState, ticket: Ticket) -> NotebookState:
-        """Count the round."""
+        """Return the state after the round is counted."""
         return state._replace(account=accounts.committed(state.account, ticket.arm))
 
     def settle(
         self, state: NotebookState, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike, learn: Learn = True
     ) -> NotebookState:
-        """Book the costs, move the prices, teach the oracle: one row per lane."""
-        real = tickets.arm != NULL_ARM
-        cost = np.asarray(costs, dtype=np.float64) * real[:, None]
+        """Return the state after the costs are booked and prices and oracle are updated. There is one row per lane."""
+        is_real = tickets.arm != NULL_ARM
+        cost = np.asarray(costs, dtype=np.float64) * is_real[:, None]
         target = np.column_stack([np.asarray(rewards, dtype=np.float64), cost])
         theta, inverse = state.theta.copy(), state.inverse.copy()
-        teaches = real & learn
-        updates = state.updates + teaches
-        x = tickets.features * teaches[:, None]
+        is_learnt = is_real & learn
+        updates = state.updates + is_learnt
+        x = tickets.features * is_learnt[:, None]
         error = np.matmul(x[:, None, :], theta)[:, 0] - target
         theta -= self._step(inverse, x, updates)[:, :, None] * error[:, None, :]
         self._project(theta, inverse)
@@ -215,7 +217,7 @@ class Notebook(Baseline):
         )
 
     def _step(self, inverse: Array, x: Array, updates: Integers) -> Array:
-        """The step for an error of 1, (lanes, m); A⁻¹ follows in place."""
+        """Return the step for an error of 1, (lanes, m). Updates A⁻¹ in place."""
         if self.oracle == "gradient":
             if self.departures.gradient_step:
                 return np.asarray(x / np.sqrt(self.problem.horizon + 1.0))
@@ -226,7 +228,7 @@ class Notebook(Baseline):
         return np.asarray(gain * NEWTON_STEP if self.departures.newton_step else gain)
 
     def _project(self, theta: Array, inverse: Array) -> None:
-        """Into the ball of radius 1, in place."""
+        """Project θ into the ball of radius 1, in place."""
         if self.departures.joint_projection:
             theta /= np.maximum(np.sqrt(np.sum(theta * theta, axis=(1, 2), keepdims=True)), 1.0)
         elif self.oracle == "gradient":
@@ -235,5 +237,5 @@ class Notebook(Baseline):
             project_onto_ball(theta, inverse, 1.0)
 
     def cancel(self, state: NotebookState, tickets: Ticket) -> NotebookState:
-        """Give the holds back; nothing is learnt."""
+        """Return the state after the holds are released. Nothing is learnt."""
         return state._replace(account=accounts.cancelled(state.account, tickets.arm))

@@ -1,4 +1,4 @@
-"""Pictures: regret over a figure's axis, and regret over time."""
+"""Plots: regret over the axis of a figure, regret over time, and regret per environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cbwk_core.simulation.grids import Figure, Row
 
 SIZE_INCHES = (8.0, 5.2)
 DOTS_PER_INCH, DOTS_PER_INCH_SMALL = 150, 80
-# The palette of Okabe & Ito, which people with colour blindness can tell apart.
+# The palette of Okabe & Ito, whose colours can be distinguished with colour blindness.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     "#000000",
     "#E69F00",
@@ -38,11 +38,11 @@ class Curve(NamedTuple):
     label: str
     colour: str
     rows: Sequence[Row]
-    ours: bool  # a solid line with its spread; otherwise dashed, the authors' own
+    ours: bool  # True: a solid line with a shaded spread; False: the published code, a dashed line
 
 
 def draw_figure(path: Path, figure: Figure, curves: Sequence[Curve]) -> None:
-    """Regret over the figure's axis; the other axis is in roots, so that tens and thousands can both be read."""
+    """Draw mean regret over the figure's axis. The regret axis has a root scale, which shows tens and thousands."""
     canvas, axes = _canvas(figure.title)
     axes.set_yscale("function", functions=(_signed_root, _signed_square))
     for curve in curves:
@@ -53,12 +53,12 @@ def draw_figure(path: Path, figure: Figure, curves: Sequence[Curve]) -> None:
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
     runs = max(row.rounds for curve in curves for row in curve.rows if curve.ours)
-    note = f"mean of {runs} runs, shaded ±1 standard deviation; dashed: the authors' published code"
+    note = f"mean of {runs} runs, shaded: ±1 standard deviation; dashed: mean of the authors' published code"
     _save(canvas, path, note)
 
 
 def draw_overview(path: Path, panels: Sequence[tuple[Figure, Sequence[Curve]]]) -> None:
-    """All figures side by side, small, with few curves."""
+    """Draw all figures side by side, in a small size."""
     canvas = Canvas(figsize=(3.0 * len(panels), 3.2), dpi=100, layout="constrained")
     FigureCanvasAgg(canvas)
     handles = {}
@@ -100,20 +100,20 @@ def _draw_curve(axes: Axes, figure: Figure, curve: Curve) -> None:
 
 
 def _label_axes(axes: Axes, cells: Sequence[int]) -> None:
-    """Plain numbers: some of the cells below, round figures on the left."""
-    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
-    every = -(-len(cells) // TICKS_MAX)
-    axes.set_xticks(cells[::-1][::every])  # the last cell always
-    axes.xaxis.set_major_formatter(plain)
+    """Label the axes with numbers: at most TICKS_MAX of the cells, and REGRET_TICKS."""
+    number = FuncFormatter(lambda value, _: f"{value:,.0f}")
+    step = -(-len(cells) // TICKS_MAX)
+    axes.set_xticks(cells[::-1][::step])  # includes the last cell
+    axes.xaxis.set_major_formatter(number)
     low, high = axes.get_ylim()
     low = min(low, 0.0)
     axes.set_yticks([tick for tick in REGRET_TICKS if low <= tick <= high])
     axes.set_ylim(low, high)
-    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_formatter(number)
 
 
 class Track(NamedTuple):
-    """One policy's regret over time."""
+    """Regret of one policy over time."""
 
     label: str
     rounds: Integers  # (points,)
@@ -121,7 +121,7 @@ class Track(NamedTuple):
 
 
 def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
-    """Cumulative regret over the rounds, mean and spread of the runs."""
+    """Draw the mean and the spread of the cumulative regret over the rounds."""
     canvas, axes = _canvas(title)
     for track, colour in zip(tracks, CYCLE, strict=False):
         mean, spread = track.regret.mean(axis=0), track.regret.std(axis=0)
@@ -134,11 +134,11 @@ def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
     axes.grid(True, alpha=0.3)
     axes.legend(fontsize=9, loc="upper left", frameon=False)
     runs = tracks[0].regret.shape[0]
-    _save(canvas, path, f"mean of {runs} runs, shaded ±1 standard deviation; below 0: spending ahead of the even pace")
+    _save(canvas, path, f"mean of {runs} runs, shaded: ±1 standard deviation; below 0: spend is ahead of an even pace")
 
 
 class Mark(NamedTuple):
-    """One policy in one row of a dot plot."""
+    """Result of one policy in one row of a dot plot."""
 
     row: str
     label: str
@@ -147,16 +147,16 @@ class Mark(NamedTuple):
 
 
 def draw_marks(path: Path, title: str, marks: Sequence[Mark]) -> None:
-    """A row for every environment, a dot for every policy, bars of two standard errors; small enough for a document."""
+    """Draw one row per environment with one dot per policy and bars of two standard errors, in a small size."""
     rows, labels = list(dict.fromkeys(mark.row for mark in marks)), list(dict.fromkeys(mark.label for mark in marks))
     canvas, axes = _canvas(title, size=(8.0, 1.4 + 0.28 * len(rows)), dots=DOTS_PER_INCH_SMALL)
     for label, colour in zip(labels, CYCLE, strict=False):
-        mine = [mark for mark in marks if mark.label == label]
+        selected = [mark for mark in marks if mark.label == label]
         shift = (labels.index(label) - (len(labels) - 1) / 2.0) * 0.6 / len(labels)
         axes.errorbar(
-            [mark.value for mark in mine],
-            [rows.index(mark.row) + shift for mark in mine],
-            xerr=[2.0 * mark.error for mark in mine],
+            [mark.value for mark in selected],
+            [rows.index(mark.row) + shift for mark in selected],
+            xerr=[2.0 * mark.error for mark in selected],
             fmt="o",
             color=colour,
             label=label,
@@ -168,11 +168,11 @@ def draw_marks(path: Path, title: str, marks: Sequence[Mark]) -> None:
     axes.axvline(0.0, color=BLACK, linewidth=0.6)
     axes.grid(True, axis="x", alpha=0.3)
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
-    _save(canvas, path, "mean ± two standard errors; 0 is the clairvoyant static program")
+    _save(canvas, path, "mean ± two standard errors; 0 is the static optimum with known means")
 
 
 def _canvas(title: str, size: tuple[float, float] = SIZE_INCHES, dots: int = DOTS_PER_INCH) -> tuple[Canvas, Axes]:
-    """A picture of its own: pyplot would keep a list of them and ask for a display."""
+    """Return a new canvas and its axes, without pyplot: pyplot keeps all canvases and can need a display."""
     canvas = Canvas(figsize=size, dpi=dots, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()

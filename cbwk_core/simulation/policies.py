@@ -1,4 +1,4 @@
-"""From a policy's name to a policy, for the commands."""
+"""The policies of the simulations by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cbwk_core.presets import PRESETS
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.vw import IS_INSTALLED, VowpalSquareCB
 
-# What spends at an even pace and otherwise does as the policy in front of the ending says.
+# A name with this suffix is the policy before the suffix, throttled to an even spend.
 PACED = "-paced"
 POLICIES = (
     "practical",
@@ -34,7 +34,7 @@ def build_policy(
     link: str = "identity",
     two_stage: str = "auto",
 ) -> Policy[Any]:
-    """The policy of that name; `oracle`, `link` and `two_stage` are those of SquareCBwK, the baselines are linear.
+    """Return the policy of this name. `oracle`, `link` and `two_stage` apply to SquareCBwK; the baselines are linear.
 
     >>> problem = Problem.of(arms=3, dimension=5, resources=4, horizon=100, budget=25)
     >>> [type(build_policy(name, problem)).__name__ for name in ("practical", "linucb", "egreedy-paced")]
@@ -48,8 +48,8 @@ def build_policy(
         return LinUCB(problem=problem, model=model)
     if name == "vw":
         return VowpalSquareCB(problem=problem, model=model)
-    blind = name.removesuffix(PACED)
-    policy: Policy[Any] = (EpsilonGreedy if blind == "egreedy" else Thompson)(problem=problem, model=model)
+    unpaced = name.removesuffix(PACED)
+    policy: Policy[Any] = (EpsilonGreedy if unpaced == "egreedy" else Thompson)(problem=problem, model=model)
     return Throttle(policy=policy, problem=problem) if name.endswith(PACED) else policy
 
 

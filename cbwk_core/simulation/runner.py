@@ -1,7 +1,7 @@
-"""Runs of a policy in an environment, one lane per seed, all lanes in step.
+"""Runs of a policy in an environment: one lane per seed, and all lanes play the same round at the same time.
 
-A lane's rounds depend on its seed alone: outcomes of all arms and the policy's uniforms come from streams of their own,
-so policies meet the same rounds, and a lane's result does not depend on which lanes run beside it.
+The rounds of a lane depend on its seed alone. The outcomes of all arms and the uniforms of the policy come from
+separate random streams, so all policies get the same rounds, and a lane's result does not depend on the other lanes.
 """
 
 from __future__ import annotations
@@ -19,35 +19,45 @@ from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 
-# Rounds drawn at once. Fifty arms in fifty dimensions make 1.3 MB a lane.
+# Rounds per draw. Fifty arms in fifty dimensions take 1.3 MB per lane.
 CHUNK_ROUNDS = 64
-# Points of a curve: more than a picture shows.
+# Points of a reward curve: more than a plot can show.
 CURVE_POINTS_MAX = 200
 
 
 class Runs(NamedTuple):
-    """What came of the runs, lane by lane."""
+    """The results of all lanes.
 
-    reward: Array  # (lanes,), Σ of the mean rewards of the arms played, as the paper counts it
-    realised: Array  # (lanes,), Σ of the rewards received
-    spent: Array  # (lanes, d), Σ of the costs incurred
-    overspend: Array  # (lanes, d), by how much that exceeds the budget
-    plays: Integers  # (lanes, arms + 1), null last
-    curve_rounds: Integers  # (points,), at most 200
-    curve: Array  # (lanes, points), `reward` after so many rounds
+    >>> from cbwk_core.baselines import EpsilonGreedy
+    >>> from cbwk_core.problem import Problem
+    >>> from cbwk_core.simulation import LinearEnvironment
+    >>> environment = LinearEnvironment(arms=2, dimension=3, resources=1)
+    >>> problem = Problem.of(arms=2, dimension=3, resources=1, horizon=100, budget=20)
+    >>> runs = run(EpsilonGreedy(problem=problem), environment, horizon=100, budget=20, seeds=range(4))
+    >>> runs.regret(100 * environment.optimum(0.2)).shape, bool((runs.spent <= 20).all())
+    ((4,), True)
+    """
+
+    reward: Array  # (lanes,), sum of the mean rewards of the played arms, as in the paper's regret
+    realised: Array  # (lanes,), sum of the realised rewards
+    spent: Array  # (lanes, d), sum of the realised costs
+    overspend: Array  # (lanes, d), spend above the budget, 0 if there is none
+    plays: Integers  # (lanes, arms + 1), rounds per arm, the null arm last
+    curve_rounds: Integers  # (points,), round numbers, at most CURVE_POINTS_MAX of them
+    curve: Array  # (lanes, points), `reward` after these rounds
 
     @property
     def played(self) -> Integers:
-        """(lanes,), rounds in which a real arm was played."""
+        """(lanes,), number of rounds with a real arm."""
         return np.asarray(self.plays[:, :-1].sum(axis=1))
 
     def regret(self, optimum_total: float) -> Array:
-        """(lanes,), T·OPT - reward."""
+        """Return T·OPT - reward, (lanes,)."""
         return optimum_total - self.reward
 
 
 class _Streams(NamedTuple):
-    """A lane's randomness."""
+    """The random streams of one lane."""
 
     outcomes: np.random.Generator
     uniforms: np.random.Generator
@@ -59,18 +69,18 @@ class _Streams(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Some rounds of all lanes; the column of the null arm, last, is 0."""
+    """Consecutive rounds of all lanes. The null arm is the last column and all its outcomes are 0."""
 
     features: Array  # (rounds, lanes, ...)
     mean_reward: Array  # (rounds, lanes, arms + 1)
     reward: Array  # (rounds, lanes, arms + 1)
     costs: Array  # (rounds, lanes, arms + 1, d)
     uniforms: Array  # (rounds, lanes)
-    reported: NDArray[np.bool_] | None  # (rounds, lanes), None when all are
+    reported: NDArray[np.bool_] | None  # (rounds, lanes), None if all are reported
 
 
 class _Outcome(NamedTuple):
-    """What is settled when its round comes."""
+    """The arguments of `settle` for one round of all lanes."""
 
     ticket: Ticket
     rewards: Array
@@ -78,8 +88,8 @@ class _Outcome(NamedTuple):
     learn: Learn
 
 
-class _Waiting:
-    """Outcomes not yet known, by the round in which they will be."""
+class _PendingOutcomes:
+    """Outcomes that are not settled yet, by the round in which they become known."""
 
     def __init__(self, delay: Integers | None) -> None:
         self._delay = delay
@@ -89,10 +99,10 @@ class _Waiting:
         due = now if self._delay is None else now + int(self._delay[now])
         self._due.setdefault(due, []).append(outcome)
 
-    def known(self, now: int) -> list[_Outcome]:
+    def pop_known(self, now: int) -> list[_Outcome]:
         return self._due.pop(now, [])
 
-    def rest(self) -> Iterator[_Outcome]:
+    def pop_all(self) -> Iterator[_Outcome]:
         for due in sorted(self._due):
             yield from self._due.pop(due)
 
@@ -110,10 +120,12 @@ def run(
     delays: Delays | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Runs:
-    """Drive the policy for `horizon` rounds in one lane per seed; `budget` only says what counts as overspending.
+    """Run the policy for `horizon` rounds in one lane per seed and return the results.
 
-    `progress` is told (rounds done, horizon) now and then. Once no lane can pay for anything and nothing is
-    outstanding, the rest can only be null and is not played out.
+    budget: used only to compute the overspend. The policy has its own budget.
+    progress: called with (rounds played, horizon) after every chunk of rounds.
+    The run stops early when the budget of every lane is exhausted and no outcome is pending: all remaining rounds would
+    play the null arm, and the result counts them as such.
 
     >>> from cbwk_core.baselines import LinUCB
     >>> from cbwk_core.problem import Problem
@@ -125,53 +137,55 @@ def run(
     (array([200, 200]), (2, 200))
     """
     _check_fit(policy, environment, horizon, seeds)
-    granted = finite("budget", np.broadcast_to(np.asarray(budget), (policy.resources,)), (policy.resources,))
+    budget_of_each = finite("budget", np.broadcast_to(np.asarray(budget), (policy.resources,)), (policy.resources,))
     streams = [_Streams.of(seed) for seed in seeds]
     state = policy.init(len(seeds))
-    tally = _Tally(lanes=len(seeds), arms=policy.arms, resources=policy.resources, horizon=horizon)
-    waiting = _Waiting(None if delays is None else delays.per_round(horizon))
+    totals = _Totals(lanes=len(seeds), arms=policy.arms, resources=policy.resources, horizon=horizon)
+    pending = _PendingOutcomes(None if delays is None else delays.per_round(horizon))
     for start in range(0, horizon, CHUNK_ROUNDS):
         rounds = min(CHUNK_ROUNDS, horizon - start)
-        chunk = _drawn(environment, streams, start, rounds, 0.0 if delays is None else delays.missing)
-        state, arms = _played(policy, state, chunk, start, waiting)
-        tally.add(chunk, arms)
+        chunk = _draw_chunk(environment, streams, start, rounds, 0.0 if delays is None else delays.missing)
+        state, arms = _play_chunk(policy, state, chunk, start, pending)
+        totals.add(chunk, arms)
         if progress is not None:
             progress(start + len(arms), horizon)
         if len(arms) < rounds:
             break
-    for outcome in waiting.rest():
+    for outcome in pending.pop_all():
         state = policy.settle(state, *outcome)
-    return tally.runs(granted)
+    return totals.runs(budget_of_each)
 
 
 def _check_fit(policy: Policy[Any], environment: Environment, horizon: int, seeds: Sequence[int]) -> None:
     for name in ("arms", "resources", "model"):
-        asked, given = getattr(policy, name), getattr(environment, name)
-        if asked != given:
-            raise ValueError(f"{name} must be alike, got {asked!r} in the policy and {given!r} in the environment")
+        ours, theirs = getattr(policy, name), getattr(environment, name)
+        if ours != theirs:
+            raise ValueError(f"{name} must be equal, got {ours!r} in the policy and {theirs!r} in the environment")
     if horizon < 1 or not seeds:
         raise ValueError(f"there must be at least one round and one seed, got {horizon} and {len(seeds)}")
 
 
-def _drawn(environment: Environment, streams: Sequence[_Streams], start: int, rounds: int, missing: float) -> _Chunk:
+def _draw_chunk(
+    environment: Environment, streams: Sequence[_Streams], start: int, rounds: int, missing: float
+) -> _Chunk:
     draws = [environment.draw(lane.outcomes, start, rounds) for lane in streams]
     reported = None
     if missing > 0:
         reported = np.stack([lane.missing.random(rounds) for lane in streams], axis=1) >= missing
     return _Chunk(
-        features=_in_step([draw.features for draw in draws]),
-        mean_reward=_with_null([draw.mean_reward for draw in draws]),
-        reward=_with_null([draw.reward for draw in draws]),
-        costs=_with_null([draw.costs for draw in draws]),
+        features=_stack_lanes([draw.features for draw in draws]),
+        mean_reward=_stack_lanes_with_null([draw.mean_reward for draw in draws]),
+        reward=_stack_lanes_with_null([draw.reward for draw in draws]),
+        costs=_stack_lanes_with_null([draw.costs for draw in draws]),
         uniforms=np.stack([lane.uniforms.random(rounds) for lane in streams], axis=1),
         reported=reported,
     )
 
 
-def _in_step(lanes: Sequence[Array]) -> Array:
-    """Lanes of (rounds, ...) stacked to (rounds, lanes, ...), each round in one piece of memory.
+def _stack_lanes(lanes: Sequence[Array]) -> Array:
+    """Stack lanes of shape (rounds, ...) to (rounds, lanes, ...), every round contiguous in memory.
 
-    np.stack would keep the order of its arguments, and that of a broadcast context is scattered.
+    np.stack keeps the memory order of its arguments, and the rounds of a broadcast context are not contiguous.
     """
     stacked = np.empty((lanes[0].shape[0], len(lanes), *lanes[0].shape[1:]))
     for lane, values in enumerate(lanes):
@@ -179,8 +193,8 @@ def _in_step(lanes: Sequence[Array]) -> Array:
     return stacked
 
 
-def _with_null(lanes: Sequence[Array]) -> Array:
-    """Lanes of (rounds, arms, ...) stacked to (rounds, lanes, arms + 1, ...) with zeros for the null arm."""
+def _stack_lanes_with_null(lanes: Sequence[Array]) -> Array:
+    """Stack lanes of shape (rounds, arms, ...) to (rounds, lanes, arms + 1, ...) with zeros for the null arm."""
     rounds, arms, *rest = lanes[0].shape
     stacked = np.zeros((rounds, len(lanes), arms + 1, *rest))
     for lane, values in enumerate(lanes):
@@ -188,23 +202,23 @@ def _with_null(lanes: Sequence[Array]) -> Array:
     return stacked
 
 
-def _played(
-    policy: Policy[State], state: State, chunk: _Chunk, start: int, waiting: _Waiting
+def _play_chunk(
+    policy: Policy[State], state: State, chunk: _Chunk, start: int, pending: _PendingOutcomes
 ) -> tuple[State, Integers]:
-    """The state after the chunk, and the arms (rounds, lanes): fewer rounds when nothing can happen any more."""
+    """Return the state after the chunk and the played arms, (rounds, lanes), fewer rounds if the run stops early."""
     rounds, lanes = chunk.uniforms.shape
     lane = np.arange(lanes)
     arms = np.full((rounds, lanes), NULL_ARM)
     for row in range(rounds):
         choice = policy.decide(state, chunk.features[row], chunk.uniforms[row])
-        if not waiting and all(reason == BUDGET_EXHAUSTED for reason in choice.reason):
+        if not pending and all(reason == BUDGET_EXHAUSTED for reason in choice.reason):
             return state, arms[:row]
         state = policy.commit(state, choice.ticket)
         arms[row] = choice.arm
         learn = True if chunk.reported is None else chunk.reported[row]
         reward, costs = chunk.reward[row, lane, choice.arm], chunk.costs[row, lane, choice.arm]
-        waiting.add(start + row, _Outcome(choice.ticket, reward, costs, learn))
-        for outcome in waiting.known(start + row):
+        pending.add(start + row, _Outcome(choice.ticket, reward, costs, learn))
+        for outcome in pending.pop_known(start + row):
             state = policy.settle(state, *outcome)
         if policy.refresh_due(state):
             state = policy.refresh(state)
@@ -212,8 +226,8 @@ def _played(
 
 
 @dataclass
-class _Tally:
-    """The sums a run leaves behind, added to chunk by chunk."""
+class _Totals:
+    """The sums of a run. `add` adds one chunk."""
 
     lanes: int
     arms: int
@@ -236,7 +250,7 @@ class _Tally:
         self.curve = np.zeros((self.lanes, self.curve_rounds.size))
 
     def add(self, chunk: _Chunk, arms: Integers) -> None:
-        """Count the first len(arms) rounds of a chunk."""
+        """Add the first len(arms) rounds of a chunk."""
         rounds = arms.shape[0]
         if not rounds:
             return
@@ -251,7 +265,7 @@ class _Tally:
         self.rounds += rounds
 
     def runs(self, budget: Array) -> Runs:
-        """The result; rounds not played out were null."""
+        """Return the results. Rounds after an early stop count as null."""
         self.plays[:, NULL_ARM] += self.horizon - self.rounds
         self.curve[:, self.curve_rounds > self.rounds] = self.reward[:, None]
         return Runs(

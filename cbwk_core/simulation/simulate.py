@@ -1,4 +1,4 @@
-"""Chosen policies in one environment: a table of what they earned and spent, a picture of their regret over time."""
+"""`cbwk simulate`: policies in one environment, a table of regret and spend, and a plot of regret over time."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from cbwk_core.simulation.environments import (
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.runner import Runs, run
 
-# Every environment is nominally in [0, 1] per round, so a quarter of the horizon is the paper's B = T/4.
+# Costs are nominally in [0, 1] in every environment, so this is the paper's B = T/4.
 BUDGET_SHARE = 0.25
 HORIZON_MAX = 10_000_000
 RUNS_MAX = 10_000
 SEED_MAX = 2**62
-# Outcomes and uniforms of a run come from its seed, parameters of the environment from this one.
+# Seed of the environment's parameters. Outcomes and uniforms of a run come from the seed of the run.
 ENVIRONMENT_SEED = 0
 
 
 class Sizes(NamedTuple):
-    """How large an environment is."""
+    """Sizes of an environment."""
 
     arms: int
     dimension: int
@@ -55,7 +55,7 @@ DEFAULT_SIZES = {
 def build_environment(
     name: str, *, arms: int | None = None, dimension: int | None = None, resources: int | None = None
 ) -> Environment:
-    """The environment of that name, at its default size where none is given.
+    """Return the environment of this name. Sizes that are None have their default.
 
     >>> build_environment("paper", arms=5).arms, build_environment("logistic").resources
     (5, 2)
@@ -83,11 +83,11 @@ def build_environment(
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What to run.
+    """The parameters of a simulation.
 
-    budget: one for all resources, or one for each; empty for a quarter of the horizon.
-    delay: rounds until an outcome is known. missing: the share of outcomes that are never reported.
-    seed: of the first run; the others follow. oracle, link: of SquareCBwK.
+    budget: one value for all resources or one per resource. Empty: a quarter of the horizon.
+    delay: number of rounds until an outcome is known. missing: share of the outcomes that are never reported.
+    seed: seed of the first run; run i has seed + i. oracle, link: options of SquareCBwK.
 
     >>> Simulation(environment="paper", policies=("practical",)).problem.budget
     (500.0, 500.0, 500.0, 500.0)
@@ -108,51 +108,53 @@ class Simulation:
     link: str = "identity"
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
+        for name, value, low, high in (
             ("horizon", self.horizon, 1, HORIZON_MAX),
             ("runs", self.runs, 1, RUNS_MAX),
             ("seed", self.seed, 0, SEED_MAX),
             ("delay", self.delay, 0, HORIZON_MAX),
             ("missing", self.missing, 0, 1),
         ):
-            if not least <= value <= most:
-                raise ValueError(f"{name} must lie in {least}..{most}, got {value}")
+            if not low <= value <= high:
+                raise ValueError(f"{name} must lie in {low}..{high}, got {value}")
         if not self.policies:
             raise ValueError("there must be at least one policy, got none")
-        if len(self.budget) not in (0, 1, self.world.resources):
-            raise ValueError(f"budget must be one number or {self.world.resources}, got {len(self.budget)}")
+        if len(self.budget) not in (0, 1, self.built_environment.resources):
+            raise ValueError(f"budget must be one number or {self.built_environment.resources}, got {len(self.budget)}")
         for name in self.policies:
-            build_policy(name, self.problem, model=self.world.model, oracle=self.oracle, link=self.link)
+            build_policy(name, self.problem, model=self.built_environment.model, oracle=self.oracle, link=self.link)
 
     @cached_property
-    def world(self) -> Environment:
+    def built_environment(self) -> Environment:
         """The environment."""
         return build_environment(self.environment, arms=self.arms, dimension=self.dimension, resources=self.resources)
 
     @cached_property
     def problem(self) -> Problem:
-        """Sizes and budgets, as the policies are told."""
+        """The problem that the policies get."""
         budget = self.budget or (BUDGET_SHARE * self.horizon,)
-        world = self.world
+        environment = self.built_environment
         return Problem.of(
-            arms=world.arms,
-            dimension=world.dimension,
-            resources=world.resources,
+            arms=environment.arms,
+            dimension=environment.dimension,
+            resources=environment.resources,
             horizon=self.horizon,
             budget=budget[0] if len(budget) == 1 else budget,
         )
 
     @cached_property
     def delays(self) -> Delays:
-        """When outcomes are known."""
+        """Delays in rounds, and the share of missing outcomes."""
         return Delays(rounds=self.delay, missing=self.missing)
 
     def run(self, policy: str, progress: Callable[[int, int], None] | None = None) -> Runs:
-        """All runs of one policy."""
-        built = build_policy(policy, self.problem, model=self.world.model, oracle=self.oracle, link=self.link)
+        """Return the results of all runs of one policy."""
+        built = build_policy(
+            policy, self.problem, model=self.built_environment.model, oracle=self.oracle, link=self.link
+        )
         return run(
             built,
-            self.world,
+            self.built_environment,
             horizon=self.horizon,
             budget=self.problem.budget,
             seeds=range(self.seed, self.seed + self.runs),
@@ -162,24 +164,24 @@ class Simulation:
 
 
 def simulate(simulation: Simulation, *, out: Path, console: Console, progress_console: Console) -> Path:
-    """Run it, print the table, and return where the picture is."""
+    """Run the simulation, print the table, draw the plot, and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     with threadpool_limits(limits=1):
-        optimum = simulation.world.optimum(simulation.problem.rho)
-        outcomes = _outcomes(simulation, progress_console)
-    console.print(_table(simulation, optimum, outcomes))
+        optimum = simulation.built_environment.optimum(simulation.problem.rho)
+        results = _results(simulation, progress_console)
+    console.print(_table(simulation, optimum, results))
     tracks = [
         plots.Track(name, runs.curve_rounds, optimum * runs.curve_rounds - runs.curve)
-        for name, runs in zip(simulation.policies, outcomes, strict=True)
+        for name, runs in zip(simulation.policies, results, strict=True)
     ]
     path = out / f"simulate_{simulation.environment}.png"
     plots.draw_tracks(path, _title(simulation), tracks)
-    console.print(f"regret over time: {path}", highlight=False, soft_wrap=True)
+    console.print(f"plot of regret over time: {path}", highlight=False, soft_wrap=True)
     return path
 
 
-def _outcomes(simulation: Simulation, console: Console) -> list[Runs]:
-    outcomes = []
+def _results(simulation: Simulation, console: Console) -> list[Runs]:
+    results = []
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         for name in simulation.policies:
@@ -188,17 +190,20 @@ def _outcomes(simulation: Simulation, console: Console) -> list[Runs]:
             def report(done: int, horizon: int, bar: TaskID = bar) -> None:
                 progress.update(bar, completed=done, total=horizon)
 
-            outcomes.append(simulation.run(name, report))
+            results.append(simulation.run(name, report))
             progress.update(bar, completed=simulation.horizon)
-    return outcomes
+    return results
 
 
-def _table(simulation: Simulation, optimum: float, outcomes: Sequence[Runs]) -> Table:
+def _table(simulation: Simulation, optimum: float, results: Sequence[Runs]) -> Table:
     total = optimum * simulation.horizon
-    table = Table(title=_title(simulation), caption=f"T·OPT = {total:,.1f}; mean ± standard error of the runs")
+    table = Table(
+        title=_title(simulation),
+        caption=f"T·OPT = {total:,.1f}; mean ± standard error over the runs; budget used: the resource used most",
+    )
     for name in ("policy", "regret / T·OPT", "regret", "budget used", "overspend"):
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
-    for name, runs in zip(simulation.policies, outcomes, strict=True):
+    for name, runs in zip(simulation.policies, results, strict=True):
         regret = runs.regret(total)
         error = regret.std(ddof=1) / np.sqrt(regret.size) if regret.size > 1 else 0.0
         used = (runs.spent / np.array(simulation.problem.budget)).max(axis=1).mean()
@@ -215,7 +220,9 @@ def _table(simulation: Simulation, optimum: float, outcomes: Sequence[Runs]) -> 
 def _title(simulation: Simulation) -> str:
     problem = simulation.problem
     parts = [f"{simulation.environment} environment: T = {problem.horizon:,}", f"{problem.arms} arms"]
-    parts.append(f"dimension {problem.dimension}, budgets {', '.join(f'{each:g}' for each in _short(problem.budget))}")
+    parts.append(
+        f"dimension {problem.dimension}, budgets {', '.join(f'{each:g}' for each in _distinct(problem.budget))}"
+    )
     if simulation.delay:
         parts.append(f"delay {simulation.delay}")
     if simulation.missing:
@@ -223,6 +230,6 @@ def _title(simulation: Simulation) -> str:
     return ", ".join(parts)
 
 
-def _short(budget: tuple[float, ...]) -> tuple[float, ...]:
-    """One number where all are equal."""
+def _distinct(budget: tuple[float, ...]) -> tuple[float, ...]:
+    """Return one budget if all are equal, else all."""
     return budget[:1] if len(set(budget)) == 1 else budget

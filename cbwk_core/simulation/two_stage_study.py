@@ -1,10 +1,10 @@
-"""Does Algorithm 2 pay? Z with the paper's M(T0) and with the measured one, and the regret of one stage and of two.
+"""Study of Algorithm 2: Z with the paper's and with the measured M(T0), and regret with one stage and with two.
 
     python -m cbwk_core.simulation.two_stage_study --runs 100 --out out
 
-Budgets are B = 2·T^¾, where T/B grows and T·OPT/B need not. Z and its coverage come from stage one alone, in as many
-runs as asked for; regret comes from whole runs, where fewer do, on the same rounds for one stage and for two. A third
-table has other sizes and the smallest budget at which `auto` has two stages. All takes about an hour on two cores.
+Budgets are B = 2·T^¾, for which T/B grows with T. The first table has Z and its coverage, from runs of stage one alone.
+The second table has regret, from whole runs on the same rounds with one stage and with two. Its last rows have other
+sizes, each with the smallest budget for which `auto` chooses two stages. The study takes about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cbwk_core import stage_estimate, two_stage
 from cbwk_core.arrays import Array
@@ -29,30 +26,28 @@ from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import Problem
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.simulation.environments import LinearEnvironment, PaperEnvironment
-from cbwk_core.simulation.measurement import use_one_blas_thread
 from cbwk_core.simulation.runner import run
-from cbwk_core.state import Stage
-from cbwk_core.ticket import NULL_ARM
+from cbwk_core.simulation.worker_pool import run_tasks
 
 ENVIRONMENTS: dict[str, Environment] = {
     "paper": PaperEnvironment(m=10, arms=3, resources=4),
     "linear": LinearEnvironment(arms=3, dimension=10, resources=4),
     "linear, rewards/10": LinearEnvironment(arms=3, dimension=10, resources=4, reward_scale=0.1),
 }
-# Every horizon with the runs it is worth: of stage one, and whole ones.
+# Every horizon with its number of runs: of stage one alone, and of whole runs.
 HORIZONS = {1_000: (100, 20), 3_000: (100, 20), 10_000: (100, 20), 30_000: (100, 20), 100_000: (100, 10)}
-# Z is also computed here, but no policy is run for so long.
-LAST_HORIZON, LAST_RUNS = 1_000_000, 20
+# The longest horizon, for stage one alone.
+STAGE_ONE_HORIZON, STAGE_ONE_RUNS = 1_000_000, 20
 PRESETS = ("authors", "paper")
-# Arms, features and resources of the third table.
+# Arms, features and resources of the rows with the smallest budget for two stages.
 EDGE_SIZES = ((3, 10, 4), (2, 5, 1), (10, 5, 1), (20, 5, 2))
 EDGE_HORIZON, EDGE_RUNS = two_stage.AUTO_HORIZON_MIN, 10
-# ln T/√T falls from here on.
+# From this horizon on, ln T/√T decreases.
 HORIZON_OF_LARGEST_MARGIN = 8
 
 
 class Setting(NamedTuple):
-    """Where a row is computed."""
+    """Environment, horizon and budget of a row."""
 
     name: str
     environment: Environment
@@ -61,11 +56,11 @@ class Setting(NamedTuple):
 
     @property
     def optimum(self) -> float:
-        """OPT, per round."""
+        """OPT per round."""
         return self.environment.optimum(self.budget / self.horizon)
 
     def policy(self, preset: str, mode: str) -> SquareCBwK:
-        """A policy for it."""
+        """Return the policy with this preset and this value of `two_stage`."""
         return SquareCBwK(
             arms=self.environment.arms,
             dimension=self.environment.dimension,
@@ -79,26 +74,26 @@ class Setting(NamedTuple):
 
 
 class Radius(NamedTuple):
-    """What stage one says."""
+    """Z after stage one."""
 
     environment: str
     T: int
     B: float
     T0: int
-    widest: float  # T/B
-    wanted: float  # T·OPT/B
+    largest_radius: float  # T/B
+    optimal_radius: float  # T·OPT/B
     paper_margin: float  # M(T0)
-    paper_mean: float  # Z
+    paper_mean: float  # Z, mean over the runs
     measured_margin: float  # M(T0), mean over the runs
-    measured_mean: float  # Z
-    measured_low: float  # its 5 % quantile
-    measured_high: float  # its 95 % quantile
-    covered: int  # runs with T·OPT/B <= Z <= 3(T·OPT/B + 1)
+    measured_mean: float  # Z, mean over the runs
+    measured_low: float  # 5 % quantile of Z
+    measured_high: float  # 95 % quantile of Z
+    covered: int  # number of runs with T·OPT/B <= Z <= 3(T·OPT/B + 1)
     runs: int
 
 
 class Regret(NamedTuple):
-    """One stage against two with the measured M(T0), in shares of T·OPT."""
+    """Regret over T·OPT with one stage and with two stages and the measured M(T0)."""
 
     environment: str
     K: int
@@ -112,32 +107,32 @@ class Regret(NamedTuple):
     two: float
     two_error: float
     difference: float  # two - one
-    difference_error: float  # of the differences run by run
-    auto: str  # what `two_stage: auto` does
+    difference_error: float  # standard error of the paired differences
+    auto: str  # mode that `two_stage="auto"` chooses
     runs: int
 
     @property
     def pays(self) -> bool:
-        """Whether two stages have less regret, by more than two standard errors."""
+        """Whether two stages have less regret by more than two standard errors."""
         return self.difference < -2.0 * self.difference_error
 
 
 class Task(NamedTuple):
-    """A row to be computed; without a preset that of Z."""
+    """A row to compute: a `Radius` row if the preset is None, else a `Regret` row."""
 
     setting: Setting
     preset: str | None
     runs: int
 
     @property
-    def work(self) -> float:
-        """How long it takes, roughly and in no unit."""
+    def relative_duration(self) -> float:
+        """Estimate of the duration, in an arbitrary unit."""
         horizon = self.setting.horizon
         return float(horizon if self.preset else 10.0 * self.runs**0.5 * horizon**0.5)
 
 
 def budget_of(horizon: int) -> float:
-    """2·T^¾.
+    """Return 2·T^¾.
 
     >>> budget_of(10_000)
     2000.0
@@ -146,9 +141,9 @@ def budget_of(horizon: int) -> float:
 
 
 def smallest_informative_horizon(*, arms: int, dimension: int, resources: int) -> int:
-    """The least T at which the paper's M(T0) is below 1; before, Z can only be T/B.
+    """Return the smallest T for which the paper's M(T0) is below 1. For smaller T, Z is always T/B.
 
-    T0 is rounded up, so M(T0) rises a little between two values of T0; the horizons where T0 grows are searched.
+    T0 is rounded up, so M(T0) increases slightly while T0 is constant. The search looks at horizons where T0 grows.
 
     >>> f"{smallest_informative_horizon(arms=3, dimension=10, resources=4):,}"
     '19,063,233'
@@ -158,14 +153,14 @@ def smallest_informative_horizon(*, arms: int, dimension: int, resources: int) -
         return Problem.of(arms=arms, dimension=dimension, resources=resources, horizon=horizon, budget=1.0)
 
     def first_with(t0: int) -> int:
-        return _least(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T)) >= t0)
+        return _smallest(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T)) >= t0)
 
     shortest = two_stage.theory_length(problem(HORIZON_OF_LARGEST_MARGIN)) + 1
-    return first_with(_least(shortest, lambda t0: stage_estimate.paper_margin(problem(first_with(t0))) < 1.0))
+    return first_with(_smallest(shortest, lambda t0: two_stage.paper_margin(problem(first_with(t0))) < 1.0))
 
 
-def _least(start: int, holds: Callable[[int], bool]) -> int:
-    """The least whole number from `start` on for which it holds, if it holds for all after the first."""
+def _smallest(start: int, holds: Callable[[int], bool]) -> int:
+    """Return the smallest integer >= start for which `holds` is True. It must stay True for all larger integers."""
     step = 1
     while not holds(start + step):
         step *= 2
@@ -178,19 +173,19 @@ def _least(start: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> Stage:
-    """What the policy has collected when stage one is over, one lane per seed."""
+def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> two_stage.Stage:
+    """Return what the policy collected in stage one, one lane per seed."""
     rngs = [np.random.default_rng(seed) for seed in seeds]
     rounds = (policy.arms + 1) * two_stage.length(policy)
     draws = [environment.draw(rng, 0, rounds) for rng in rngs]
     uniforms = np.stack([rng.random(rounds) for rng in rngs])
-    state, nothing = policy.init(len(seeds)), np.zeros(policy.resources)
+    state, no_costs = policy.init(len(seeds)), np.zeros(policy.resources)
     for t in range(rounds):
         choice = policy.decide(state, np.stack([draw.features[t] for draw in draws]), uniforms[:, t])
         state = policy.commit(state, choice.ticket)
         played = list(zip(draws, choice.arm, strict=True))
         rewards = [0.0 if arm == NULL_ARM else draw.reward[t, arm] for draw, arm in played]
-        costs = [nothing if arm == NULL_ARM else draw.costs[t, arm] for draw, arm in played]
+        costs = [no_costs if arm == NULL_ARM else draw.costs[t, arm] for draw, arm in played]
         state = policy.settle(state, choice.ticket, rewards, np.stack(costs))
     if not policy.refresh_due(state):
         raise ArithmeticError(f"stage one must be over after {rounds} rounds")
@@ -198,32 +193,32 @@ def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[in
 
 
 def radius_row(setting: Setting, runs: int) -> Radius:
-    """Z of many runs of stage one in Algorithm 2's order of arms, by both margins from the same outcomes."""
+    """Return Z with both margins, from the same runs of stage one in Algorithm 2's order of arms."""
     policy = setting.policy("paper", "measured")
     stage = first_stage(policy, setting.environment, range(runs))
-    paper, measured = (stage_estimate.estimate(policy, stage, mode) for mode in ("paper", "measured"))
-    widest = setting.horizon / setting.budget
-    wanted, z = widest * setting.optimum, measured.radius
+    paper, measured = (two_stage.estimate(policy, stage, mode) for mode in ("paper", "measured"))
+    largest_radius = setting.horizon / setting.budget
+    optimal_radius, z = largest_radius * setting.optimum, measured.radius
     return Radius(
         environment=setting.name,
         T=setting.horizon,
         B=setting.budget,
         T0=two_stage.length(policy),
-        widest=widest,
-        wanted=wanted,
-        paper_margin=stage_estimate.paper_margin(policy.problem),
+        largest_radius=largest_radius,
+        optimal_radius=optimal_radius,
+        paper_margin=two_stage.paper_margin(policy.problem),
         paper_mean=float(paper.radius.mean()),
         measured_margin=float(measured.margin.mean()),
         measured_mean=float(z.mean()),
         measured_low=float(np.quantile(z, 0.05)),
         measured_high=float(np.quantile(z, 0.95)),
-        covered=int(((z >= wanted) & (z <= 3.0 * (wanted + 1.0))).sum()),
+        covered=int(((z >= optimal_radius) & (z <= 3.0 * (optimal_radius + 1.0))).sum()),
         runs=runs,
     )
 
 
 def regret_row(setting: Setting, preset: str, runs: int) -> Regret:
-    """Whole runs with one stage and with two, on the same rounds."""
+    """Return the regret with one stage and with two, on the same rounds."""
     environment = setting.environment
     one, two = (_regret(setting, setting.policy(preset, mode), runs) for mode in ("off", "measured"))
     return Regret(
@@ -255,14 +250,15 @@ def _standard_error(values: Array) -> float:
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else np.nan
 
 
-def _row(task: Task) -> Radius | Regret:
+def compute_row(task: Task) -> Radius | Regret:
+    """Return the row of the task."""
     if task.preset is None:
         return radius_row(task.setting, task.runs)
     return regret_row(task.setting, task.preset, task.runs)
 
 
 def tasks_of(*, horizon_max: int, runs_max: int) -> list[Task]:
-    """All rows, in the order of the tables.
+    """Return the tasks of all rows, in the order of the tables.
 
     >>> len(tasks_of(horizon_max=3_000, runs_max=10))
     18
@@ -273,15 +269,17 @@ def tasks_of(*, horizon_max: int, runs_max: int) -> list[Task]:
             setting = Setting(name, environment, horizon, budget_of(horizon))
             radii.append(Task(setting, None, stages))
             regrets += [Task(setting, preset, whole) for preset in PRESETS]
-        radii.append(Task(Setting(name, environment, LAST_HORIZON, budget_of(LAST_HORIZON)), None, LAST_RUNS))
+        radii.append(
+            Task(Setting(name, environment, STAGE_ONE_HORIZON, budget_of(STAGE_ONE_HORIZON)), None, STAGE_ONE_RUNS)
+        )
     regrets.sort(key=lambda task: str(task.preset))
     edges = [Task(setting, "paper", EDGE_RUNS) for setting in edge_settings()]
-    asked = [task for task in radii + regrets + edges if task.setting.horizon <= horizon_max]
-    return [task._replace(runs=min(task.runs, runs_max)) for task in asked]
+    selected = [task for task in radii + regrets + edges if task.setting.horizon <= horizon_max]
+    return [task._replace(runs=min(task.runs, runs_max)) for task in selected]
 
 
 def edge_settings() -> list[Setting]:
-    """Other sizes, each with the smallest budget for which `auto` has two stages.
+    """Return settings of other sizes, each with the smallest budget for which `auto` chooses two stages.
 
     >>> {two_stage.mode_of(setting.policy("paper", "auto")) for setting in edge_settings()}
     {'measured'}
@@ -304,32 +302,8 @@ def edge_settings() -> list[Setting]:
     return settings
 
 
-def _rows(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, Radius | Regret]]:
-    """Rows as they are done, the longest first."""
-    ordered = sorted(tasks, key=lambda task: -task.work)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=use_one_blas_thread)
-    try:
-        futures = {pool.submit(_row, task): task for task in ordered}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def study(tasks: Sequence[Task], *, workers: int, console: Console) -> list[Radius | Regret]:
-    """The rows of the tasks, in their order."""
-    done: dict[Task, Radius | Regret] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bar = progress.add_task(f"{len(tasks)} rows", total=sum(task.work for task in tasks))
-        for task, row in _rows(tasks, workers):
-            done[task] = row
-            progress.advance(bar, task.work)
-    return [done[task] for task in tasks]
-
-
 def markdown(rows: Sequence[Radius | Regret]) -> str:
-    """All tables."""
+    """Return both tables in Markdown."""
     heads = ["environment", "T", "B", "T0", "T/B", "T·OPT/B", "paper's M", "its Z", "measured M", "its Z", "covered"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [_radius_line(row) for row in rows if isinstance(row, Radius)]
@@ -345,8 +319,8 @@ def _radius_line(row: Radius) -> str:
         f"{row.T:,}",
         f"{row.B:,.0f}",
         f"{row.T0:,}",
-        f"{row.widest:.2f}",
-        f"{row.wanted:.2f}",
+        f"{row.largest_radius:.2f}",
+        f"{row.optimal_radius:.2f}",
         f"{row.paper_margin:.2f}",
         f"{row.paper_mean:.2f}",
         f"{row.measured_margin:.3f}",
@@ -373,7 +347,7 @@ def _regret_line(row: Regret) -> str:
 
 
 def write(out: Path, rows: Sequence[Radius | Regret]) -> None:
-    """`two_stage_radius.csv`, `two_stage_regret.csv` and `two_stage.md`."""
+    """Write `two_stage_radius.csv`, `two_stage_regret.csv` and `two_stage.md`."""
     out.mkdir(parents=True, exist_ok=True)
     for kind, name in ((Radius, "radius"), (Regret, "regret")):
         with (out / f"two_stage_{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -384,21 +358,27 @@ def write(out: Path, rows: Sequence[Radius | Regret]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Z and regret of Algorithm 2 at B = 2·T^¾.")
-    parser.add_argument("--runs", type=int, default=100, help="at most, for any row")
-    parser.add_argument("--horizon-max", type=int, default=LAST_HORIZON, help="leave out longer rows")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="where the tables go")
-    chosen = parser.parse_args(arguments)
-    if min(chosen.runs, chosen.workers) < 1 or chosen.horizon_max < min(HORIZONS):
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Measure Z and regret of Algorithm 2 at B = 2·T^¾.")
+    parser.add_argument("--runs", type=int, default=100, help="largest number of runs per row")
+    parser.add_argument("--horizon-max", type=int, default=STAGE_ONE_HORIZON, help="skip longer horizons")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="number of processes")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="output directory")
+    options = parser.parse_args(arguments)
+    if min(options.runs, options.workers) < 1 or options.horizon_max < min(HORIZONS):
         parser.error(f"--runs and --workers must be at least 1, --horizon-max at least {min(HORIZONS)}")
-    tasks = tasks_of(horizon_max=chosen.horizon_max, runs_max=chosen.runs)
-    rows = study(tasks, workers=chosen.workers, console=Console(stderr=True))
-    write(chosen.out, rows)
-    least = smallest_informative_horizon(arms=3, dimension=10, resources=4)
+    tasks = tasks_of(horizon_max=options.horizon_max, runs_max=options.runs)
+    rows = run_tasks(
+        compute_row,
+        tasks,
+        workers=options.workers,
+        description=f"{len(tasks)} rows",
+        console=Console(stderr=True),
+    )
+    write(options.out, rows)
+    informative = smallest_informative_horizon(arms=3, dimension=10, resources=4)
     print(markdown(rows))
-    print(f"The paper's M(T0) is below 1 from T = {least:,} on (K = 3, m = 10, d = 4).")
+    print(f"The paper's M(T0) is below 1 from T = {informative:,} on (K = 3, m = 10, d = 4).")
 
 
 if __name__ == "__main__":

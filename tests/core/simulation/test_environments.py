@@ -31,7 +31,7 @@ def targets(draw):
 
 
 @every_environment
-def test_a_draw_has_the_shapes_it_promises(environment):
+def test_a_draw_has_the_documented_shapes(environment):
     draw = environment.draw(np.random.default_rng(0), 0, 7)
     per_arm = environment.model == "per_arm"
     assert draw.features.shape == (
@@ -45,13 +45,13 @@ def test_a_draw_has_the_shapes_it_promises(environment):
 def test_outcomes_average_to_their_means(environment):
     means, outcomes = targets(environment.draw(np.random.default_rng(1), 0, 20_000))
     error = outcomes - means
-    # Five standard errors: about one in a hundred thousand would fail by chance for all these targets together.
+    # Five standard errors: by chance this fails about once in a hundred thousand for all targets together.
     assert (np.abs(error.mean(axis=0)) <= 5 * error.std(axis=0) / np.sqrt(20_000)).all()
 
 
 @every_environment
-def test_noise_knows_nothing_of_the_context(environment):
-    """The error's mean is 0 among the contexts of high mean and among those of low mean alike."""
+def test_noise_does_not_depend_on_the_context(environment):
+    """The mean error is 0 for contexts of high mean and for contexts of low mean."""
     means, outcomes = targets(environment.draw(np.random.default_rng(2), 0, 20_000))
     error = (outcomes - means).reshape(20_000, -1)
     high = (means >= np.median(means, axis=0)).reshape(20_000, -1)
@@ -62,7 +62,7 @@ def test_noise_knows_nothing_of_the_context(environment):
 
 
 @every_bounded_environment
-def test_bounded_environments_keep_to_the_unit_interval(environment):
+def test_bounded_environments_stay_in_the_unit_interval(environment):
     means, outcomes = targets(environment.draw(np.random.default_rng(3), 0, 5_000))
     for values in (means, outcomes):
         assert values.min() >= 0
@@ -70,7 +70,7 @@ def test_bounded_environments_keep_to_the_unit_interval(environment):
 
 
 @every_environment
-def test_rounds_drawn_in_parts_are_the_rounds_drawn_at_once(environment):
+def test_several_short_draws_give_the_same_rounds_as_one_long_draw(environment):
     whole = environment.draw(np.random.default_rng(4), 0, 10)
     rng = np.random.default_rng(4)
     first, second = environment.draw(rng, 0, 3), environment.draw(rng, 3, 7)
@@ -186,6 +186,6 @@ def test_another_seed_is_another_environment(kind):
         (lambda: BumpEnvironment(arms=2, dimension=4, resources=1), "dimension must be"),
     ],
 )
-def test_an_environment_that_cannot_be_is_refused_by_name(make, message):
+def test_an_invalid_environment_is_refused_with_the_name_of_the_argument(make, message):
     with pytest.raises(ValueError, match=message):
         make()

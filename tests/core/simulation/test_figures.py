@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from cbwk_core.simulation import figures, grids, measurement, plots, scaling
+from cbwk_core.simulation.worker_pool import run_tasks
 from service.cli import main
 
 pytestmark = pytest.mark.slow
@@ -15,7 +16,7 @@ FIGURE = grids.FIGURES[2]
 
 
 def small_grid(horizons=(60, 120, 240)):
-    """Figure 1(c) with a few short cells instead of the authors'."""
+    """Figure 1(c) with a few short cells instead of the authors' cells."""
     algorithms = ("newton", "ogd", "linucb")
     return [
         grids.Row(FIGURE.key, 5, 3, 4, T, T / 4, 10, T / 2, name, 2.0 * T**0.5, 1.0)
@@ -30,7 +31,7 @@ def silent():
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
-    """A small reproduction in two processes: the directory it wrote to, what it measured, and what it printed."""
+    """A small reproduction in two processes: its output directory, measurements and printed text."""
     out = tmp_path_factory.mktemp("figures") / "new"
     console = silent()
     result = figures.reproduce(
@@ -39,7 +40,7 @@ def reproduced(tmp_path_factory):
     return out, result, console.file.getvalue()
 
 
-def test_a_reproduction_draws_a_picture_that_shows_something(reproduced):
+def test_a_reproduction_draws_a_plot_that_is_not_empty(reproduced):
     out, _, _ = reproduced
     picture = matplotlib.image.imread(out / "figure_1c.png")
     assert picture.shape[0] > 400
@@ -58,16 +59,16 @@ def test_the_results_have_the_columns_of_the_reference_and_every_algorithm_in_ev
     assert {(row.rounds, row.T_OPT / row.T, row.B / row.T) for row in rows} == {(2, 0.5, 0.25)}
 
 
-def test_the_table_of_exponents_has_a_line_for_each_of_our_algorithms_and_of_theirs(reproduced):
+def test_the_table_of_exponents_has_one_line_per_algorithm_and_per_published_curve(reproduced):
     out, _, printed = reproduced
     table = (out / "table3.md").read_text(encoding="utf-8")
-    for each in (*figures.ALGORITHMS, *figures.REFERENCES):
+    for each in (*figures.ALGORITHMS, *figures.PUBLISHED_CURVES):
         (line,) = [line for line in table.splitlines() if line.startswith(f"| {each.label} |")]
         assert line in printed
     assert "| published code, Newton | 0.50 ± 0.00 (0.5) |" in table
 
 
-def test_what_is_printed_compares_every_cell_and_says_what_was_overspent_and_how_fast_it_was(reproduced):
+def test_the_printed_text_has_the_ratio_of_every_cell_the_overspend_and_the_speed_up(reproduced):
     _, result, printed = reproduced
     compared = figures.comparisons(result, FIGURE, small_grid())
     assert [each.cell.T for each in compared] == [60, 120, 240]
@@ -78,15 +79,15 @@ def test_what_is_printed_compares_every_cell_and_says_what_was_overspent_and_how
     assert f"{result.speed_up.factor:.1f} times faster" in printed
 
 
-def test_a_cell_measured_here_is_the_same_as_in_a_worker(reproduced):
+def test_a_cell_has_the_same_result_in_this_process_and_in_a_worker(reproduced):
     _, result, _ = reproduced
     tasks = [each.task for each in result.measured if each.task.cell.T == 60]
-    here = list(measurement.measure_all(tasks, workers=1))
+    here = run_tasks(measurement.measure, tasks, workers=1, description="", console=silent())
     assert sorted(each.row for each in here) == sorted(row for row in result.rows if row.T == 60)
 
 
 @pytest.mark.parametrize("power", [-0.5, 0.0, 0.75, 2.0])
-def test_the_exponent_of_a_power_law_is_found_and_certain(power):
+def test_the_exponent_of_a_power_law_is_exact_and_its_error_is_zero(power):
     axis = np.array([3, 10, 17, 50])
     found = scaling.exponent(axis, 7.0 * axis**power)
     assert found.slope == pytest.approx(power, abs=1e-9)
@@ -105,13 +106,13 @@ def test_the_standard_error_of_an_exponent_is_that_of_simple_regression():
     assert found.error == pytest.approx(np.sqrt(covariance[1, 1]))
 
 
-def test_cells_without_a_logarithm_are_left_out_and_counted():
+def test_cells_without_a_logarithm_are_excluded_and_counted():
     found = scaling.exponent([1, 2, 3, 4], [1.0, -5.0, 3.0, 4.0])
     assert (found.slope, found.used, found.cells) == (pytest.approx(1.0), 3, 4)
     assert np.isnan(scaling.exponent([1, 2], [-1.0, 1.0]).slope)
 
 
-def test_the_grids_are_the_authors():
+def test_the_grids_are_those_of_the_published_code():
     rows = grids.reference()
     sizes = [len(grids.cells(rows, figure)) for figure in grids.FIGURES]
     assert sizes == [19, 10, 12, 12]

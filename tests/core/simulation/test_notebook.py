@@ -10,7 +10,7 @@ from cbwk_core.simulation.grids import reference
 from cbwk_core.simulation.notebook import Departures, Notebook
 from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED
 
-PAPER_BUT_GAMMA = replace(Departures.none(), gamma=True)
+PAPER_EXCEPT_GAMMA = replace(Departures.none(), gamma=True)
 
 
 def problem_of(*, m=10, arms=3, resources=4, horizon=2000, budget=None):
@@ -36,7 +36,7 @@ def after_one_outcome(policy, features, reward, costs):
 
 @pytest.mark.parametrize(("oracle", "algorithm"), [("newton", "newton"), ("gradient", "ogd")])
 @pytest.mark.parametrize(("m", "arms", "horizon"), [(10, 3, 2000), (52, 10, 2000)])
-def test_regret_is_that_of_the_published_code_within_three_standard_errors(oracle, algorithm, m, arms, horizon):
+def test_regret_equals_that_of_the_published_code_within_three_standard_errors(oracle, algorithm, m, arms, horizon):
     (theirs,) = {
         (row.regret_mean, row.regret_std, row.rounds)
         for row in reference()
@@ -49,7 +49,7 @@ def test_regret_is_that_of_the_published_code_within_three_standard_errors(oracl
 
 
 @pytest.mark.parametrize("oracle", ["newton", "gradient"])
-@pytest.mark.parametrize(("preset", "departures"), [("authors", PAPER_BUT_GAMMA), ("paper", Departures.none())])
+@pytest.mark.parametrize(("preset", "departures"), [("authors", PAPER_EXCEPT_GAMMA), ("paper", Departures.none())])
 def test_without_departures_it_plays_what_the_preset_plays(oracle, preset, departures):
     problem = problem_of(horizon=300)
     squarecbwk = SquareCBwK(arms=3, dimension=10, resources=4, horizon=300, budget=75.0, preset=preset, oracle=oracle)
@@ -59,12 +59,12 @@ def test_without_departures_it_plays_what_the_preset_plays(oracle, preset, depar
     np.testing.assert_array_equal(ours.curve, theirs.curve)
 
 
-def test_every_departure_is_on_at_first_and_off_without_departures():
+def test_every_departure_is_on_by_default_and_off_in_none():
     assert all(getattr(Departures(), each.name) for each in fields(Departures))
     assert not any(getattr(Departures.none(), each.name) for each in fields(Departures))
 
 
-def test_null_is_never_played_before_the_end_but_explored_without_the_departure():
+def test_null_is_never_played_before_the_end_and_is_explored_without_the_departure():
     problem = problem_of(horizon=200)
     features = PaperEnvironment(m=10, arms=3).contexts[None]
     for departures, played in ((Departures(), False), (Departures.none(), True)):
@@ -97,7 +97,7 @@ def test_the_price_of_a_single_resource_never_moves_since_the_logarithm_of_1_is_
         assert bool(state.log_weights.any()) is moves
 
 
-def test_one_gradient_step_is_the_one_worked_out_by_hand():
+def test_one_gradient_step_equals_the_hand_calculation():
     # θ = (1, 1, 1, 1)/2 for both targets; x = e_1, so both predictions are 1/2; the step is 1/√(99 + 1).
     problem = problem_of(m=4, arms=1, resources=1, horizon=99, budget=50.0)
     departures = replace(Departures(), joint_projection=False)
@@ -108,7 +108,7 @@ def test_one_gradient_step_is_the_one_worked_out_by_hand():
     np.testing.assert_allclose(state.theta[0], expected, rtol=1e-12)
 
 
-def test_one_newton_step_is_the_one_worked_out_by_hand():
+def test_one_newton_step_equals_the_hand_calculation():
     # A = 2.25·I + e_1 e_1ᵀ, so that A⁻¹ x = e_1 / 3.25; three times that, times the error 1/2 - 0.6.
     problem = problem_of(m=4, arms=1, resources=1, horizon=99, budget=50.0)
     policy = Notebook(problem=problem, departures=replace(Departures(), joint_projection=False))
@@ -135,6 +135,6 @@ def test_all_parameters_together_stay_in_the_unit_ball_and_none_is_negative():
 @pytest.mark.parametrize(
     ("change", "named"), [({"oracle": "Newton "}, "oracle"), ({"problem": problem_of(budget=[1, 2, 3, 4])}, "budgets")]
 )
-def test_what_the_notebook_does_not_know_is_refused(change, named):
+def test_unsupported_options_are_refused(change, named):
     with pytest.raises(ValueError, match=named):
         Notebook(**{"problem": problem_of(), **change})

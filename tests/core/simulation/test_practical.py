@@ -1,4 +1,4 @@
-"""What the `practical` preset must show, in a short version; `cbwk reproduce` is the long one."""
+"""Short tests of the regret of `practical`; `cbwk reproduce` runs the full grids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def authors_newton(m, arms, horizon):
 
 
 def losses(name, environment, horizon, budget, seeds, **options):
-    """Regret as a share of T·OPT in every run, after checking that nothing was overspent."""
+    """Regret over T·OPT of every run, after a check that no run overspends."""
     problem = Problem.of(
         arms=environment.arms,
         dimension=environment.dimension,
@@ -55,7 +55,7 @@ def test_practical_regret_is_a_small_share_of_the_authors(m, arms, horizon, shar
     assert regret <= share * authors_newton(m, arms, horizon)
 
 
-def test_practical_beats_what_a_user_would_pick_instead_on_random_contexts():
+def test_practical_has_half_the_regret_of_the_usual_alternatives_on_random_contexts():
     environment = LinearEnvironment(arms=5, dimension=8, resources=3)
     loss = {
         name: losses(name, environment, 2000, 300.0, seeds=6).mean()
@@ -65,7 +65,7 @@ def test_practical_beats_what_a_user_would_pick_instead_on_random_contexts():
     assert loss["practical"] < 0.5 * min(loss["linucb"], loss["thompson-paced"], loss["egreedy-paced"])
 
 
-def test_an_arm_that_was_never_tried_is_not_ruled_out_by_how_well_others_are_known():
+def test_an_arm_without_plays_is_not_eliminated_by_the_small_noise_of_other_arms():
     environment = LinearEnvironment(arms=6, dimension=4, resources=1, model="per_arm", seed=3)
     assert losses("practical", environment, 1500, 1500.0, seeds=10).mean() < 0.045
 
@@ -75,7 +75,7 @@ def test_practical_finds_the_price_of_a_budget_sixty_times_smaller_than_another(
     assert losses("practical", environment, 3000, (1800.0, 900.0, 150.0, 30.0), seeds=10).mean() < 0.28
 
 
-def test_practical_copes_with_delays_and_missing_outcomes():
+def test_practical_has_low_regret_with_delays_and_missing_outcomes():
     environment = LinearEnvironment(arms=5, dimension=8, resources=3)
     delays = Delays(rounds=100, varying=True, missing=0.3)
     assert losses("practical", environment, 2000, 300.0, seeds=6, delays=delays).mean() < 0.15

@@ -27,7 +27,7 @@ def problem_for(environment, horizon, rho=0.3):
 
 @dataclass
 class Recorder:
-    """A policy that plays what its uniform says, keeps what it was told, and knows one state: the round."""
+    """A policy that maps its uniform to an arm and records all calls. Its state is the round number."""
 
     arms: int
     resources: int
@@ -69,7 +69,7 @@ class Recorder:
         return state
 
     def cancel(self, state, tickets):
-        raise AssertionError("a runner cancels nothing")
+        raise AssertionError("the runner never cancels")
 
     def refresh_due(self, state):
         return state % 10 == 0
@@ -100,7 +100,7 @@ def policies():
 
 @pytest.mark.parametrize("delays", [None, LATE], ids=["prompt", "late"])
 @pytest.mark.parametrize(("policy", "environment"), list(policies()))
-def test_a_lane_does_not_depend_on_the_lanes_beside_it(policy, environment, delays):
+def test_a_lane_does_not_depend_on_the_other_lanes(policy, environment, delays):
     together = run(policy, environment, horizon=120, budget=36.0, seeds=[11, 12, 13], delays=delays)
     alone = [run(policy, environment, horizon=120, budget=36.0, seeds=[seed], delays=delays) for seed in (11, 12, 13)]
     for name in ("reward", "realised", "spent", "overspend", "plays", "curve"):
@@ -108,7 +108,7 @@ def test_a_lane_does_not_depend_on_the_lanes_beside_it(policy, environment, dela
         np.testing.assert_allclose(getattr(together, name), separate, rtol=0, atol=1e-9, err_msg=name)
 
 
-def test_sums_are_those_of_a_plain_loop_over_the_same_rounds():
+def test_sums_equal_those_of_a_simple_loop_over_the_same_rounds():
     policy, runs = recorded(horizon=CHUNK_ROUNDS + 10)
     for lane, seed in enumerate((3, 4)):
         outcomes, uniforms, _ = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
@@ -134,7 +134,7 @@ def test_sums_are_those_of_a_plain_loop_over_the_same_rounds():
         assert runs.regret(100.0)[lane] == pytest.approx(100.0 - reward)
 
 
-def test_every_policy_meets_the_same_contexts_and_uniforms():
+def test_every_policy_gets_the_same_contexts_and_uniforms():
     recorder, _ = recorded()
     seen = []
 
@@ -172,7 +172,7 @@ def test_every_outcome_is_settled_once_when_its_delay_is_over(delays):
         assert state == min(committed + delay[committed] + 1, 150)
 
 
-def test_delays_change_when_outcomes_are_known_and_not_what_they_are():
+def test_delays_change_the_time_of_outcomes_and_not_their_values():
     prompt, prompt_runs = recorded()
     late, late_runs = recorded(delays=LATE)
     outcomes = {committed: (rewards, costs) for _, committed, _, rewards, costs, _ in prompt.settled}
@@ -191,41 +191,41 @@ def test_missing_outcomes_are_the_given_share_differ_by_lane_and_are_booked_with
     assert runs.spent == pytest.approx(sum(costs for _, _, _, _, costs, _ in policy.settled))
 
 
-def test_a_policy_is_refreshed_when_it_asks():
+def test_a_policy_is_refreshed_when_a_refresh_is_due():
     policy, _ = recorded(horizon=35)
     assert policy.refreshed == [10, 20, 30]
 
 
-def test_a_run_ends_early_only_when_nothing_can_change_and_nothing_is_outstanding():
+def test_a_run_stops_early_only_if_budgets_are_exhausted_and_no_outcome_is_pending():
     policy = Recorder(3, 2, exhausted_from=40)
     run(policy, SHARED, horizon=100, budget=10.0, seeds=[1, 2])
     assert len(policy.seen) == 41
     policy = Recorder(3, 2, exhausted_from=40)
     run(policy, SHARED, horizon=100, budget=10.0, seeds=[1, 2], delays=Delays(rounds=6))
-    assert len(policy.seen) == 100  # null rounds are reported late, too
+    assert len(policy.seen) == 100  # outcomes of null rounds are delayed, too
     assert len(policy.settled) == 100
 
 
-class PlayedOut(EpsilonGreedy):
-    """Never admits that its budget is gone."""
+class NeverExhausted(EpsilonGreedy):
+    """Never reports that its budget is exhausted."""
 
     def decide(self, state, features, uniforms):
         return super().decide(state, features, uniforms)._replace(reason=(POLICY,) * len(uniforms))
 
 
-def test_a_run_that_ends_early_equals_one_that_is_played_out():
+def test_a_run_that_stops_early_equals_one_that_plays_all_rounds():
     problem = problem_for(SHARED, 300, rho=0.1)
-    asked = []
+    reported = []
     early = run(
         EpsilonGreedy(problem=problem),
         SHARED,
         horizon=300,
         budget=30.0,
         seeds=[1, 2],
-        progress=lambda *a: asked.append(a),
+        progress=lambda *a: reported.append(a),
     )
-    late = run(PlayedOut(problem=problem), SHARED, horizon=300, budget=30.0, seeds=[1, 2])
-    assert asked[-1][0] < 300
+    late = run(NeverExhausted(problem=problem), SHARED, horizon=300, budget=30.0, seeds=[1, 2])
+    assert reported[-1][0] < 300
     for name in early._fields:
         np.testing.assert_array_equal(getattr(early, name), getattr(late, name), err_msg=name)
 
@@ -246,18 +246,18 @@ def test_a_point_of_the_curve_is_the_reward_of_a_shorter_run():
     np.testing.assert_allclose(runs.curve[:, 77], shorter.reward, rtol=0, atol=1e-9)
 
 
-def test_progress_is_told_up_to_the_horizon():
-    told = []
-    recorded(horizon=150, progress=lambda done, of: told.append((done, of)))
-    assert [of for _, of in told] == [150] * len(told)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
-    assert told[-1] == (150, 150)
+def test_progress_is_reported_up_to_the_horizon():
+    reported = []
+    recorded(horizon=150, progress=lambda done, of: reported.append((done, of)))
+    assert [of for _, of in reported] == [150] * len(reported)
+    assert [done for done, _ in reported] == sorted({done for done, _ in reported})
+    assert reported[-1] == (150, 150)
 
 
 def test_a_policy_for_another_problem_is_refused():
-    with pytest.raises(ValueError, match="arms must be alike, got 4 in the policy and 3"):
+    with pytest.raises(ValueError, match="arms must be equal, got 4 in the policy and 3"):
         run(Recorder(4, 2), SHARED, horizon=10, budget=1.0, seeds=[1])
-    with pytest.raises(ValueError, match="model must be alike"):
+    with pytest.raises(ValueError, match="model must be equal"):
         run(Recorder(3, 2), PER_ARM, horizon=10, budget=1.0, seeds=[1])
     with pytest.raises(ValueError, match="at least one round and one seed"):
         run(Recorder(3, 2), SHARED, horizon=10, budget=1.0, seeds=[])
@@ -266,6 +266,6 @@ def test_a_policy_for_another_problem_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"), [({"rounds": -1}, "rounds must not"), ({"missing": 1.5}, "missing must lie")]
 )
-def test_delays_that_cannot_be_are_refused(options, message):
+def test_invalid_delays_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Delays(**options)

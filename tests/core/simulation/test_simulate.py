@@ -15,7 +15,7 @@ from tests.service.server_process import CBWK
 pytestmark = pytest.mark.slow
 
 
-def test_the_command_prints_a_line_for_every_policy_and_draws_a_picture(tmp_path):
+def test_the_command_prints_one_line_per_policy_and_draws_a_plot(tmp_path):
     arguments = ["simulate", "--policy", "practical", "--policy", "egreedy-paced", "--horizon", "120", "--runs", "3"]
     out = tmp_path / "made" / "here"
     done = subprocess.run([CBWK, *arguments, "--out", out], capture_output=True, text=True, timeout=60, check=False)
@@ -28,7 +28,7 @@ def test_the_command_prints_a_line_for_every_policy_and_draws_a_picture(tmp_path
 
 
 @pytest.mark.parametrize("environment", list(simulate.DEFAULT_SIZES))
-def test_every_policy_runs_in_every_environment_with_delays_and_losses(environment, tmp_path):
+def test_every_policy_runs_in_every_environment_with_delays_and_missing_outcomes(environment, tmp_path):
     simulation = simulate.Simulation(
         environment=environment, policies=POLICIES, horizon=40, runs=2, delay=3, missing=0.1, budget=(15.0,)
     )
@@ -39,10 +39,10 @@ def test_every_policy_runs_in_every_environment_with_delays_and_losses(environme
         assert f"│ {name} " in console.file.getvalue()
 
 
-def test_runs_do_not_depend_on_the_policies_beside_them():
+def test_runs_of_a_policy_do_not_depend_on_the_other_policies():
     alone = simulate.Simulation(environment="linear", policies=("linucb",), horizon=60, runs=2)
-    beside = simulate.Simulation(environment="linear", policies=("thompson", "linucb"), horizon=60, runs=2)
-    np.testing.assert_array_equal(alone.run("linucb").curve, beside.run("linucb").curve)
+    together = simulate.Simulation(environment="linear", policies=("thompson", "linucb"), horizon=60, runs=2)
+    np.testing.assert_array_equal(alone.run("linucb").curve, together.run("linucb").curve)
 
 
 def test_the_budget_is_a_quarter_of_the_horizon_or_one_for_all_or_one_for_each():
@@ -92,7 +92,7 @@ def test_a_wrong_option_of_simulate_is_one_line_that_names_it(arguments, named, 
     assert named in written.err
 
 
-def test_a_directory_that_cannot_be_made_is_one_line_and_code_1(capsys, tmp_path):
+def test_a_directory_that_cannot_be_created_is_one_line_and_code_1(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     assert main(["simulate", "--horizon", "10", "--out", str(tmp_path / "file" / "x")]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit's SquareCB drives the same runner, keeps budgets and learns."""
+"""Vowpal Wabbit's SquareCB runs in the same runner, stays within its budget and learns."""
 
 import numpy as np
 import pytest
@@ -13,16 +13,18 @@ pytest.importorskip("vowpalwabbit", reason="needs the package vowpalwabbit: pip 
 
 
 @pytest.mark.parametrize("model", ["shared", "per_arm"])
-def test_it_stops_before_it_overspends_and_learns_where_budgets_do_not_matter(model):
-    world = LinearEnvironment(arms=4, dimension=3, resources=1, model=model, noise=0.1)
+def test_it_never_overspends_and_it_learns_if_the_budget_does_not_bind(model):
+    environment = LinearEnvironment(arms=4, dimension=3, resources=1, model=model, noise=0.1)
     earned = {}
     for budget in (100.0, 1_000.0):
         problem = Problem.of(arms=4, dimension=3, resources=1, horizon=1_000, budget=budget)
         policy = VowpalSquareCB(problem=problem, model=model)
-        runs = run(policy, world, horizon=1_000, budget=budget, seeds=range(2), delays=Delays(rounds=7, missing=0.2))
+        runs = run(
+            policy, environment, horizon=1_000, budget=budget, seeds=range(2), delays=Delays(rounds=7, missing=0.2)
+        )
         assert runs.overspend.max() == 0.0
         earned[budget] = runs.reward
     assert (earned[100.0] < earned[1_000.0]).all()
-    best = 1_000 * world.optimum([1.0])
-    uniform = world.draw(np.random.default_rng(0), 0, 1_000).reward.mean() * 1_000
+    best = 1_000 * environment.optimum([1.0])
+    uniform = environment.draw(np.random.default_rng(0), 0, 1_000).reward.mean() * 1_000
     assert (earned[1_000.0] > uniform + 0.5 * (best - uniform)).all()
