@@ -97,15 +97,38 @@ def test_the_price_of_a_single_resource_never_moves_since_the_logarithm_of_1_is_
         assert bool(state.log_weights.any()) is moves
 
 
-def test_one_gradient_step_equals_the_hand_calculation():
-    # θ = (1, 1, 1, 1)/2 for both targets; x = e_1, so both predictions are 1/2; the step is 1/√(99 + 1).
+def test_two_gradient_steps_equal_the_hand_calculation():
+    # θ = (1, 1, 1, 1)/2 for both targets, and x = e_1, so both predictions are 1/2. The first step is 1.5, the second
+    # is 1/√(99 + 1), both on twice the error.
     problem = problem_of(m=4, arms=1, resources=1, horizon=99, budget=50.0)
+    features = np.eye(4)[None, :1]
     departures = replace(Departures(), joint_projection=False)
     policy = Notebook(problem=problem, oracle="gradient", departures=departures)
-    _, state = after_one_outcome(policy, np.eye(4)[None, :1], [0.0], [[0.5]])
+    _, state = after_one_outcome(policy, features, [0.4], [[0.5]])
     expected = np.full((4, 2), 0.5)
-    expected[0, 0] -= 0.1 * 0.5
+    expected[0, 0] -= 1.5 * 2 * 0.1
     np.testing.assert_allclose(state.theta[0], expected, rtol=1e-12)
+    ticket = policy.decide(state, features, [0.5]).ticket
+    state = policy.settle(policy.commit(state, ticket), ticket, [0.7], [[0.5]])
+    expected[0, 0] += 0.1 * 2 * 0.5
+    np.testing.assert_allclose(state.theta[0], expected, rtol=1e-12)
+
+
+def test_without_its_departure_the_gradient_step_is_one_over_the_root_of_the_round():
+    problem = problem_of(m=4, arms=1, resources=1, horizon=99, budget=50.0)
+    departures = replace(Departures(), joint_projection=False, gradient_step=False)
+    policy = Notebook(problem=problem, oracle="gradient", departures=departures)
+    _, state = after_one_outcome(policy, np.eye(4)[None, :1], [0.4], [[0.5]])
+    assert state.theta[0, 0, 0] == pytest.approx(0.5 - 0.1)
+
+
+def test_one_dual_step_has_the_rate_two_log_d_over_root_t():
+    problem = problem_of(horizon=400)
+    features = PaperEnvironment(m=10, arms=3).contexts[None]
+    costs = [[1.0, 0.5, 0.25, 0.0]]
+    _, state = after_one_outcome(Notebook(problem=problem), features, [1.0], costs)
+    steps = 2 * np.log(4) / 20 * (np.array(costs) - 0.25)
+    np.testing.assert_allclose(state.log_weights, [[*steps[0], 0.0]], atol=1e-15)
 
 
 def test_one_newton_step_equals_the_hand_calculation():
