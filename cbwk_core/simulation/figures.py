@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cbwk_core.simulation import plots, scaling
-from cbwk_core.simulation.grids import Cell, Figure, Row, cells, curve, write_rows
+from cbwk_core.simulation.grids import Cell, Figure, Row, cells, curve, describe_grids, write_rows
 from cbwk_core.simulation.measurement import RUNS_MAX, Measured, SpeedUp, Task, measure, speed_up
 from cbwk_core.simulation.worker_pool import run_tasks
 
@@ -80,12 +80,15 @@ def reproduce(
 ) -> Reproduction:
     """Measure every cell of the figures, write plots and tables to `out`, print a summary, and return the measurements.
 
+    Plots and tables show means over the runs.
+
     grid: rows of the authors' code, which define the cells and the curves for comparison; `reference()` has them all.
     workers: number of processes, by default one per core.
     """
     if not 1 <= runs <= RUNS_MAX:
         raise ValueError(f"runs must lie in 1..{RUNS_MAX}, got {runs}")
     out.mkdir(parents=True, exist_ok=True)
+    console.print(describe_grids(grid, figures), markup=False, highlight=False, soft_wrap=True)
     tasks = _tasks(figures, grid, runs)
     measured = run_tasks(
         measure,

@@ -1,6 +1,18 @@
 """The grids of the paper's figures, the rows of results, and the file format of both.
 
-`paper_reference.csv` contains the regret of the authors' published code, 10 runs per cell; see README.md beside it.
+`paper_reference.csv` contains the regret of the authors' published code, 10 runs per cell; see README.md beside it. Our
+runs use the cells of this file. The paper's text (section "Numerical results") states other cells:
+
+| figure | fixed | published code, run here | paper's text |
+|---|---|---|---|
+| 1(a) | K = 3, T = 2,000 | m = 10, 15, …, 95, 100 | m = 10, 14, 19, …, 96, 101 |
+| 1(b) | m = 52, T = 2,000 | K = 5, 10, …, 45, 51 | K = 5, 10, …, 45, 50 |
+| 1(c) | m = 5, K = 3 | T = 1000, 2000, …, 11000, 12000 | T = 1000, 1100, …, 12000 |
+| 1(d) | m = 52, K = 3 | T = 1000, 2000, …, 11000, 12000 | T = 1000, 1100, …, 12000 |
+
+The text states 10 runs per cell for 1(a) and 1(b), and no number for 1(c) and 1(d). It states neither d and B nor the
+statistic of the curves; the published code has d = 4 and B = T/4, and the authors' curves of 1(c) and 1(d) are reported
+to be medians. The file and our plots have means over the runs in all four figures.
 """
 
 from __future__ import annotations
@@ -53,13 +65,14 @@ class Figure(NamedTuple):
     axis: str  # the parameter that varies: m, K or T
     label: str  # label of the horizontal axis
     title: str
+    text_values: str  # values of the axis in the paper's text
 
 
 FIGURES = (
-    Figure("1a", "1a_m", "m", "dimension m", "Figure 1(a): K = 3 arms, T = 2,000 rounds"),
-    Figure("1b", "1b_K", "K", "arms K", "Figure 1(b): dimension m = 52, T = 2,000 rounds"),
-    Figure("1c", "1c_T_m5", "T", "rounds T", "Figure 1(c): dimension m = 5, K = 3 arms"),
-    Figure("1d", "1d_T_m52", "T", "rounds T", "Figure 1(d): dimension m = 52, K = 3 arms"),
+    Figure("1a", "1a_m", "m", "dimension m", "Figure 1(a): K = 3 arms, T = 2,000 rounds", "10, 14, 19, …, 96, 101"),
+    Figure("1b", "1b_K", "K", "arms K", "Figure 1(b): dimension m = 52, T = 2,000 rounds", "5, 10, …, 45, 50"),
+    Figure("1c", "1c_T_m5", "T", "rounds T", "Figure 1(c): dimension m = 5, K = 3 arms", "1000, 1100, …, 12000"),
+    Figure("1d", "1d_T_m52", "T", "rounds T", "Figure 1(d): dimension m = 52, K = 3 arms", "1000, 1100, …, 12000"),
 )
 
 
@@ -93,6 +106,33 @@ def cells(rows: Iterable[Row], figure: Figure) -> list[Cell]:
     """
     found = {Cell.of(row) for row in rows if row.figure == figure.key}
     return sorted(found, key=lambda cell: int(getattr(cell, figure.axis)))
+
+
+def axis_values(rows: Iterable[Row], figure: Figure) -> str:
+    """Return the values of the figure's axis among the rows as text, shortened to the first and last two.
+
+    >>> axis_values(reference(), FIGURES[1])
+    '5, 10, …, 45, 51'
+    """
+    values = [str(getattr(cell, figure.axis)) for cell in cells(rows, figure)]
+    return ", ".join(values if len(values) <= 4 else [*values[:2], "…", *values[-2:]])
+
+
+def describe_grids(rows: Sequence[Row], figures: Sequence[Figure]) -> str:
+    """Return the cells that are run, those of the paper's text, and the statistic of the plots.
+
+    >>> print(describe_grids(reference(), FIGURES[1:2]))
+    The cells are those of the authors' published code, not those of the paper's text:
+    figure 1b: K = 5, 10, …, 45, 51 (the paper's text: 5, 10, …, 45, 50)
+    Plots and tables show means over the runs. The paper's text names no statistic.
+    """
+    lines = [
+        f"figure {figure.name}: {figure.axis} = {axis_values(rows, figure)} (the paper's text: {figure.text_values})"
+        for figure in figures
+    ]
+    first = "The cells are those of the authors' published code, not those of the paper's text:"
+    last = "Plots and tables show means over the runs. The paper's text names no statistic."
+    return "\n".join([first, *lines, last])
 
 
 def curve(rows: Iterable[Row], figure: Figure, algorithm: str) -> list[Row]:

@@ -105,7 +105,12 @@ def reproduce(
     runs: Annotated[int, typer.Option(help="Runs per cell; the authors use 10.", min=1, max=1000)] = 10,
     out: Annotated[Path, typer.Option(help=_OUT_HELP)] = Path("out"),
 ) -> None:
-    """Reproduce the paper's figures and Table 3: write plots, results.csv and table3.md."""
+    """Reproduce the paper's figures and Table 3: write plots, results.csv and table3.md.
+
+    The cells are those of the authors' published code: m = 10, 15, …, 95, 100 (1a), K = 5, 10, …, 45, 51 (1b) and
+    T = 1000, 2000, …, 11000, 12000 (1c and 1d). The paper's text states other cells: m up to 101, K up to 50, and T in
+    steps of 100. The plots show means over the runs; the paper's text names no statistic.
+    """
     from rich.console import Console
 
     from cbwk_core.simulation import figures, grids

@@ -1,12 +1,15 @@
 import csv
 import io
+import re
 
 import matplotlib.image
 import numpy as np
 import pytest
 from rich.console import Console
 
-from cbwk_core.simulation import figures, grids, measurement, plots, scaling
+from cbwk_core.baselines import LinUCB
+from cbwk_core.problem import Problem
+from cbwk_core.simulation import PaperEnvironment, figures, grids, measurement, plots, run, scaling
 from cbwk_core.simulation.worker_pool import run_tasks
 from service.cli import main
 
@@ -118,6 +121,30 @@ def test_the_grids_are_those_of_the_published_code():
     assert sizes == [19, 10, 12, 12]
     assert len(rows) == 3 * sum(sizes)
     assert grids.cells(rows, grids.FIGURES[3])[-1] == grids.Cell("1d_T_m52", 52, 3, 4, 12000, 3000.0)
+
+
+def test_the_help_of_reproduce_states_the_cells_that_are_run(capsys):
+    assert main(["reproduce", "--help"]) == 0
+    words = " ".join(re.findall(r"[^\s│]+", capsys.readouterr().out))
+    for figure in grids.FIGURES:
+        assert f"{figure.axis} = {grids.axis_values(grids.reference(), figure)}" in words
+    assert "The plots show means over the runs" in words
+
+
+def test_a_reproduction_prints_its_cells_and_those_of_the_papers_text_first(reproduced):
+    _, _, printed = reproduced
+    lines = printed.splitlines()
+    assert lines[1] == "figure 1c: T = 60, 120, 240 (the paper's text: 1000, 1100, …, 12000)"
+    assert "means over the runs" in lines[2]
+
+
+def test_the_plotted_curve_is_the_mean_over_the_runs():
+    cell = grids.Cell(FIGURE.key, m=5, K=3, d=4, T=60, B=15.0)
+    task = measurement.Task(cell, "linucb", "linucb", "newton", runs=3)
+    problem = Problem.of(arms=3, dimension=5, resources=4, horizon=60, budget=15.0)
+    runs = run(LinUCB(problem=problem), PaperEnvironment(m=5, arms=3), horizon=60, budget=15.0, seeds=task.seeds)
+    regrets = (30.0 - runs.reward).tolist()
+    assert measurement.measure(task).row.regret_mean == pytest.approx(sum(regrets) / 3, abs=0.005)
 
 
 def test_a_file_with_other_columns_is_refused(tmp_path):
