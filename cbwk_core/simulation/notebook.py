@@ -34,8 +34,8 @@ from cbwk_core.baselines.baseline import Baseline
 from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from cbwk_core.problem import Problem
-from cbwk_core.rules import dual
-from cbwk_core.rules import gamma as schedules
+from cbwk_core.rules import gamma as rates
+from cbwk_core.rules.dual import entropic_rate
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
 from cbwk_core.rules.lagrangian import direction, scores
 from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED, NULL_ARM, POLICY, Choice, Ticket
@@ -134,13 +134,13 @@ class Notebook(Baseline):
         gradient = self.oracle == "gradient"
         if self.departures.gamma:
             if gradient:
-                return schedules.gamma_of_notebook_gradient(arms, horizon)
-            return schedules.gamma_of_notebook_newton(arms, horizon, m)
-        reward, cost = schedules.linear_oracle_regrets(m, d, horizon)
+                return rates.gamma_of_notebook_gradient(arms, horizon)
+            return rates.gamma_of_notebook_newton(arms, horizon, m)
+        reward, cost = rates.linear_oracle_regrets(m, d, horizon)
         if gradient:
             reward, cost = float(np.sqrt(horizon)), float(d * np.sqrt(horizon))
         candidates = arms if self.departures.no_null else arms + 1
-        return schedules.gamma_of_theorem(candidates, horizon, reward, cost, cost_factor=self._radius + 1.0)
+        return rates.gamma_of_theorem(candidates, horizon, reward, cost, cost_factor=self._radius + 1.0)
 
     @cached_property
     def _radius(self) -> float:
@@ -152,7 +152,7 @@ class Notebook(Baseline):
         d, horizon = self.resources, self.problem.horizon
         if self.departures.dual_rate:
             return float(2.0 * np.log(d) / np.sqrt(horizon))
-        return schedules.entropic_step(d, horizon)
+        return entropic_rate(d, horizon)
 
     def init(self, lanes: int = 1) -> NotebookState:
         """Return the state before the first round."""
@@ -175,7 +175,7 @@ class Notebook(Baseline):
         u = finite("uniforms", uniforms, (lanes,))
         predictions = np.matmul(x, state.theta)
         prices = self._radius * softmax(state.log_weights, axis=1)[:, :-1]
-        lagrangians = scores(predictions, prices, np.broadcast_to(self.problem.rho, prices.shape))
+        lagrangians = scores(predictions, direction(prices))
         columns = self.arms if self.departures.no_null else self.arms + 1
         weights = np.zeros_like(lagrangians)
         weights[:, :columns], best = inverse_gap_weights(lagrangians[:, :columns], np.full((lanes, 1), self.gamma))

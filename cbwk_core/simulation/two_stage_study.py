@@ -28,6 +28,8 @@ from cbwk_core.simulation.environment import Environment
 from cbwk_core.simulation.environments import LinearEnvironment, PaperEnvironment
 from cbwk_core.simulation.runner import run
 from cbwk_core.simulation.worker_pool import run_tasks
+from cbwk_core.state import Stage
+from cbwk_core.ticket import NULL_ARM
 
 ENVIRONMENTS: dict[str, Environment] = {
     "paper": PaperEnvironment(m=10, arms=3, resources=4),
@@ -156,7 +158,7 @@ def smallest_informative_horizon(*, arms: int, dimension: int, resources: int) -
         return _smallest(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T)) >= t0)
 
     shortest = two_stage.theory_length(problem(HORIZON_OF_LARGEST_MARGIN)) + 1
-    return first_with(_smallest(shortest, lambda t0: two_stage.paper_margin(problem(first_with(t0))) < 1.0))
+    return first_with(_smallest(shortest, lambda t0: stage_estimate.paper_margin(problem(first_with(t0))) < 1.0))
 
 
 def _smallest(start: int, holds: Callable[[int], bool]) -> int:
@@ -173,7 +175,7 @@ def _smallest(start: int, holds: Callable[[int], bool]) -> int:
     return high
 
 
-def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> two_stage.Stage:
+def first_stage(policy: SquareCBwK, environment: Environment, seeds: Sequence[int]) -> Stage:
     """Return what the policy collected in stage one, one lane per seed."""
     rngs = [np.random.default_rng(seed) for seed in seeds]
     rounds = (policy.arms + 1) * two_stage.length(policy)
@@ -196,7 +198,7 @@ def radius_row(setting: Setting, runs: int) -> Radius:
     """Return Z with both margins, from the same runs of stage one in Algorithm 2's order of arms."""
     policy = setting.policy("paper", "measured")
     stage = first_stage(policy, setting.environment, range(runs))
-    paper, measured = (two_stage.estimate(policy, stage, mode) for mode in ("paper", "measured"))
+    paper, measured = (stage_estimate.estimate(policy, stage, mode) for mode in ("paper", "measured"))
     largest_radius = setting.horizon / setting.budget
     optimal_radius, z = largest_radius * setting.optimum, measured.radius
     return Radius(
@@ -206,7 +208,7 @@ def radius_row(setting: Setting, runs: int) -> Radius:
         T0=two_stage.length(policy),
         largest_radius=largest_radius,
         optimal_radius=optimal_radius,
-        paper_margin=two_stage.paper_margin(policy.problem),
+        paper_margin=stage_estimate.paper_margin(policy.problem),
         paper_mean=float(paper.radius.mean()),
         measured_margin=float(measured.margin.mean()),
         measured_mean=float(z.mean()),
