@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.responses import Response
 
 from service.engine.commands import Answer
-from service.problems import BadRequest, Invalid, Problem, Unavailable
+from service.problems import BadRequest, Invalid, Problem, Unavailable, UnknownRules
 from service.schemas.base import Misfit
 from service.store.database import Database
 
@@ -50,7 +50,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -
     more = dict(headers or {})
     if problem.status == 401:
         more["WWW-Authenticate"] = 'Bearer realm="cbwk"'
-    if isinstance(problem, Unavailable):
+    if isinstance(problem, Unavailable | UnknownRules):
         more["Retry-After"] = str(problem.retry_after_seconds)
     return Response(orjson.dumps(problem.document()), problem.status, more, "application/problem+json")
 

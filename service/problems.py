@@ -9,7 +9,8 @@ Problem
 ├── Conflict 409              contradicts what is there: another body for an id, a budget below what is spent
 ├── TooLarge 413              the body is over the limit
 ├── Invalid 422               a field has a value it cannot have; `errors` names the fields
-└── Unavailable 503           the database is away, the queue is full, the deadline has passed; try again
+├── Unavailable 503           the database is away, the queue is full, the deadline has passed; try again
+└── UnknownRules 503          a newer version of the service made the campaign; other campaigns go on
 """
 
 from __future__ import annotations
@@ -96,3 +97,14 @@ class Unavailable(Problem):
     status, kind, title = 503, "unavailable", "Not available now"
 
     retry_after_seconds = 1
+
+
+class UnknownRules(Problem):
+    """The campaign decides by a version of the rules that this process does not know."""
+
+    status, kind, title = 503, "rules-unknown", "The rules of the campaign are not known"
+
+    retry_after_seconds = 10
+
+    def __init__(self, version: object) -> None:
+        super().__init__(f"the campaign has version {version} of the rules, which this version of cbwk does not know")

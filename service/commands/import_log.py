@@ -18,6 +18,7 @@ def import_log(
 ) -> None:
     """Teach a campaign's model the log of another system, or an export: a warm start. Budgets and prices stay."""
     from service.evaluation.warm_start import BadLine, warm_started
+    from service.problems import UnknownRules
 
     with service_at(url) as client:
         found = asked(client, "GET", f"/campaigns/{part(campaign)}")
@@ -26,7 +27,11 @@ def import_log(
         if not model.is_success:
             raise refusal(model)
         try:
-            data, learnt = warm_started(found["config"], model.content, _lines(file))
+            # A service of version 0.1 answers no version of the rules.
+            config = {**found["config"], "rules": found.get("rules", 1)}
+            data, learnt = warm_started(config, model.content, _lines(file))
+        except UnknownRules as problem:
+            raise typer.TyperException(problem.detail) from problem
         except BadLine as error:
             raise typer.TyperException(f"{file}: {error}") from error
         if not learnt.rows:

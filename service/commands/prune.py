@@ -37,10 +37,10 @@ def prune(
     results: list[dict[str, Any]] = []
     with open_database(database_url, statement_timeout_ms=STATEMENT_TIMEOUT_MS) as database, progress_bar() as bar:
         for number in campaign_numbers(database, campaign):
-            found = pruning.prunable(database, number, moment)
-            decisions, outcomes = found.decisions, found.outcomes
-            if not dry_run:
-                try:
+            try:
+                found = pruning.prunable(database, number, moment)
+                decisions, outcomes = found.decisions, found.outcomes
+                if not dry_run:
                     decisions, outcomes = pruning.prune(
                         database,
                         found,
@@ -49,8 +49,8 @@ def prune(
                             f"{_STEPS[step]} {name}", done, todo
                         ),
                     )
-                except pruning.PruneError as error:
-                    raise typer.TyperException(str(error)) from error
+            except pruning.PruneError as error:
+                raise typer.TyperException(str(error)) from error
             results.append(_result(found, decisions, outcomes))
     if as_json:
         echo_json(results)

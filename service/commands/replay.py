@@ -18,8 +18,8 @@ def replay(
 ) -> None:
     """Derive every decision again from the log and show the first that differs; exits with 1 if one does.
 
-    Models, prices, accounts and uniforms are computed anew from the beginning, or from the opening balance that
-    `cbwk prune` left.
+    Models, prices, accounts and uniforms are computed again from the start, or from the opening balance that
+    `cbwk prune` left. Decisions by a version of the rules that is not known are counted as not derived.
     """
     from service.engine import replaying
 
@@ -39,6 +39,11 @@ def replay(
 def _show(found: "list[Replay]") -> None:
     for one in found:
         since = f" after number {one.after}" if one.after else ""
+        if one.not_derived:
+            typer.echo(
+                f"{one.campaign_id}: {one.not_derived} decisions not derived, by unknown rules (version {one.rules})"
+            )
+            continue
         if one.difference is None:
             typer.echo(f"{one.campaign_id}: {one.decisions} decisions{since} follow from the log")
             continue

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from cbwk_core import two_stage
+from cbwk_core import RULES_VERSION, two_stage
 from service.engine.campaign import Campaign
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.engine.work import Work, to_json
@@ -23,7 +23,7 @@ ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
 
 def create_campaign(connection: Connection, command: CreateCampaign, now: int) -> Answer | Problem:
     """A campaign with its first configuration, its accounts and an untaught policy."""
-    config = _with_stages(command.config)
+    config = _with_stages({**command.config, "rules": RULES_VERSION})
     name = config["id"]
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
         message = "must lie in the future"
@@ -81,7 +81,13 @@ def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
 
 def summary(campaign: Campaign, status: str) -> dict[str, Any]:
     """What a change of a campaign is answered with."""
-    return {"id": campaign.id, "version": campaign.version, "status": status, "config": campaign.config}
+    return {
+        "id": campaign.id,
+        "version": campaign.version,
+        "status": status,
+        "rules": campaign.rules,
+        "config": campaign.public_config,
+    }
 
 
 def set_status(connection: Connection, work: Work, command: SetStatus) -> Answer | Problem:

@@ -13,9 +13,18 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature, SquareCBwK, concatenate, outer
+from cbwk_core import (
+    RULES_KNOWN,
+    CategoryFeature,
+    ContextEncoder,
+    HashFeature,
+    NumberFeature,
+    SquareCBwK,
+    concatenate,
+    outer,
+)
 from service.money import micros
-from service.problems import Invalid
+from service.problems import Invalid, UnknownRules
 from service.times import MICROS_PER_SECOND, moment_microseconds
 
 # Stands for a horizon of which no traffic has told anything yet.
@@ -148,8 +157,21 @@ class Campaign:
         return "off" if declared == "auto" else declared
 
     @cached_property
+    def rules(self) -> int:
+        """The version of the rules that the campaign was made with; version 0.1 stored none and had 1."""
+        version: int = self.config.get("rules", 1)
+        return version
+
+    @cached_property
+    def public_config(self) -> dict[str, Any]:
+        """The configuration as answers show it: without `rules`, so that a new campaign can be made of it."""
+        return {name: value for name, value in self.config.items() if name != "rules"}
+
+    @cached_property
     def policy(self) -> SquareCBwK:
-        """The policy, in millionths throughout."""
+        """The policy, in millionths throughout; raises UnknownRules."""
+        if self.rules not in RULES_KNOWN:
+            raise UnknownRules(self.rules)
         policy = self.config["policy"]
         oracle = policy["oracle"]
         return SquareCBwK(
@@ -169,6 +191,7 @@ class Campaign:
             two_stage=self.two_stage,
             retired=tuple(self.retired),
             stage_one="logged",
+            rules=self.rules,
         )
 
     @cached_property

@@ -41,7 +41,7 @@ from service.engine.saving import Snapshots
 from service.engine.work import Work
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
-from service.problems import NotFound, Problem, Unavailable
+from service.problems import NotFound, Problem, Unavailable, UnknownRules
 from service.store import keys, tables
 from service.store.database import Database
 
@@ -77,6 +77,7 @@ class Attempt:
     caught_up: set[int] = field(default_factory=set)  # campaigns that are no longer far behind the log
     one_by_one: bool = False
     watchful: bool = False  # look for decisions that were made before
+    refused: dict[int, UnknownRules] = field(default_factory=dict)  # campaigns this process must not decide for
 
 
 class Processor:
@@ -104,6 +105,7 @@ class Processor:
         self._numbers: dict[str, int] = {}
         self._births: dict[int, int] = {}  # when each campaign was made
         self._handed_out: set[int] = set()  # campaigns whose stage one waits to be concluded from
+        self._unknown: set[int] = set()  # campaigns with rules that this process does not know: their holds stay
         self._noticed: dict[int, tuple[int, int]] = {}  # each campaign's model and the changes of the world it has seen
         self._watchful = 0  # so many transactions still look for repeats
         self._committed: Committed | None = None  # what is being committed, or what `conclude` has still to see to
@@ -185,7 +187,10 @@ class Processor:
         state = tables.campaign_state
         with self._database.read() as connection:
             row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
-            known = current(connection, self._memory, dict(row))
+            try:
+                known = current(connection, self._memory, dict(row))
+            except UnknownRules:
+                return  # the transaction that follows refuses the campaign
         self._memory.remember(known.campaign, known.state, known.sequence, known.model_version)
         self._snapshots.count_folded(known)
 
@@ -319,12 +324,15 @@ class Processor:
         for name in names:
             if name in works:
                 continue
+            problem: Problem
+            if name not in numbers:
+                problem = NotFound("there is no such campaign", kind="campaign-not-found")
+            elif numbers[name] in attempt.refused:
+                problem = attempt.refused[numbers[name]]
+            else:
+                problem = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
             for item in mine[name]:
-                item.answer = (
-                    Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
-                    if name in numbers
-                    else NotFound("there is no such campaign", kind="campaign-not-found")
-                )
+                item.answer = problem
         return works
 
     def _opened(
@@ -356,7 +364,14 @@ class Processor:
             number = row["campaign"]
             if number not in attempt.caught_up and is_far_behind(self._memory, row):
                 raise FarBehind(number)
-            known = current(connection, self._memory, row)
+            try:
+                known = current(connection, self._memory, row)
+            except UnknownRules as problem:
+                if number not in self._unknown:
+                    log.warning("campaign refused", number=number, error=problem.detail)
+                self._unknown.add(number)
+                attempt.refused[number] = problem
+                continue
             self._snapshots.count_folded(known)
             last = Left(row["status"], row["last_event_at"], accounts[number])
             work = _work_on(known, last, self._births[number])
@@ -425,10 +440,10 @@ class Processor:
 
     def _expire(self, connection: Connection, works: dict[str, Work], now: int, attempt: Attempt) -> int:
         """Holds past their time, of campaigns locked here or locked for it; how many."""
-        due = rows.due_holds(connection, now, EXPIRE_ROWS_MAX)
+        due = rows.due_holds(connection, now, EXPIRE_ROWS_MAX, besides=self._unknown)
         works.update(self._opened(connection, sorted(due), now, attempt))
         # Before the locks somebody else may have ended some of them.
-        still = rows.due_holds(connection, now, EXPIRE_ROWS_MAX) if due else {}
+        still = rows.due_holds(connection, now, EXPIRE_ROWS_MAX, besides=self._unknown) if due else {}
         expired = 0
         for work in works.values():
             mine = still.get(work.campaign.number, [])

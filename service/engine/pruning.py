@@ -1,7 +1,7 @@
 """Old decisions out of the log, with an opening balance in their place.
 
 PruneError
-├── PruneRefused     the log does not lead to what was decided, so nothing may be taken out of it
+├── PruneRefused     the log does not lead to what was decided, or nobody knows its rules: nothing may be taken out
 └── PruneDisturbed   another process pruned the same campaign, or keeps it locked
 
 What goes is finished: no hold, nothing heard of it after the given time, its late window over. First the policy's state
@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, insert, select, update
 
+from cbwk_core import RULES_KNOWN
 from service.engine.administration import write_audit
 from service.engine.memory import load_campaign
 from service.engine.past import LOG, Event, advance, beginning, events
 from service.engine.stages import unended
 from service.engine.work import Work
+from service.problems import UnknownRules
 from service.store import tables
 from service.store.database import Database
 from service.store.openings import Opening, opening_of
@@ -47,7 +49,7 @@ class PruneError(Exception):
 
 
 class PruneRefused(PruneError):  # noqa: N818
-    """The log does not lead to what was decided."""
+    """The log does not lead to what was decided, or the rules of the campaign are not known."""
 
 
 class PruneDisturbed(PruneError):  # noqa: N818
@@ -68,11 +70,13 @@ class Prunable:
 
 
 def prunable(database: Database, number: int, before: int) -> Prunable:
-    """Count what is finished and older than `before`, in microseconds since 1970."""
+    """Count what is finished and older than `before`, in microseconds since 1970. Raises PruneRefused."""
     state, decision, outcome = tables.campaign_state, tables.decision, tables.outcome
     with database.read() as connection:
         row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
         campaign = load_campaign(connection, number, row["config_version"])
+        if campaign.rules not in RULES_KNOWN:
+            raise PruneRefused(f"{campaign.id} cannot be pruned: {UnknownRules(campaign.rules).detail}")
         window = campaign.config["feedback"]["late_window_seconds"] * MICROS_PER_SECOND
         heard_before = database.now_micros(connection) - window
         # Stage one is concluded from its decisions: until then they stay.

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import func, select
 
+from cbwk_core import RULES_KNOWN
 from service.engine import deciding
 from service.engine.commands import Decide
 from service.engine.keeping import is_same_request, rows_of
 from service.engine.ledger import Ledger
+from service.engine.memory import load_campaign
 from service.engine.past import Event, advance, beginning, events
 from service.engine.work import Work
 from service.store import tables
@@ -51,13 +53,18 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay found: how many decisions it derived, and the first that came out otherwise."""
+    """What a replay found: how many decisions it derived, and the first that came out otherwise.
+
+    Decisions of a campaign whose rules are not known are counted in `not_derived`: nothing is found wrong with them.
+    """
 
     campaign_id: str
     after: int  # the number of the log it began behind: 0, or where what was pruned ends
     through: int
     decisions: int
     difference: Difference | None
+    rules: int
+    not_derived: int = 0
 
 
 def replay(database: Database, number: int, *, advanced: Callable[[int, int], None]) -> Replay:
@@ -65,6 +72,11 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
     state = tables.campaign_state
     with database.read() as connection:
         row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
+        campaign = load_campaign(connection, number, row["config_version"])
+        if campaign.rules not in RULES_KNOWN:
+            count = select(func.count()).where(tables.decision.c.campaign == number)
+            logged = connection.execute(count).scalar_one()
+            return Replay(campaign.id, row["pruned_through"], row["sequence"], 0, None, campaign.rules, logged)
     work = beginning(database, number)
     after, until, derived = work.sequence, int(row["sequence"]), 0
     difference = None
@@ -80,7 +92,7 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
     difference = difference or _end(work, row)
     if difference is not None and _pruned_through(database, number) > after:
         return replay(database, number, advanced=advanced)  # what is missing was taken out meanwhile
-    return Replay(work.campaign.id, after, until, derived, difference)
+    return Replay(work.campaign.id, after, until, derived, difference, campaign.rules)
 
 
 def _pruned_through(database: Database, number: int) -> int:

@@ -134,9 +134,11 @@ def _folded(connection: Connection, work: Work, rows: Sequence[Any]) -> list[Sta
     return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
 
 
-def due_holds(connection: Connection, now: int, most: int) -> dict[int, list[int]]:
-    """Decisions whose holds are past their time, the earliest so many, by the number of their campaign."""
+def due_holds(connection: Connection, now: int, most: int, *, besides: Collection[int] = ()) -> dict[int, list[int]]:
+    """The earliest `most` decisions whose holds are past their time, by campaign; none of the campaigns `besides`."""
     due = select(_hold.c.campaign, _hold.c.decision).where(_hold.c.expires_at <= now)
+    if besides:
+        due = due.where(_hold.c.campaign.not_in(besides))
     found: dict[int, list[int]] = defaultdict(list)
     for number, decision in connection.execute(due.order_by(_hold.c.expires_at).limit(most)):
         found[number].append(decision)

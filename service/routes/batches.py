@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -31,10 +31,10 @@ def _answer_of_one(answers: Sequence[Answer | Problem]) -> Response:
     return command_answer(answer)
 
 
-def several(commands: Sequence[Command | Problem], name: str, *, of_all: str | None = None) -> Asked:
+def several(commands: Sequence[Command | Problem], name: str, *, of_all: Collection[str] = ()) -> Asked:
     """A request of several: everything is answered in order, and a problem stands in its place, as `error`.
 
-    A batch in which everything was a repeat is itself one. The kind of problem `of_all` is one of the whole batch.
+    A batch in which everything was a repeat is itself one. Problems of the kinds `of_all` are of the whole batch.
     """
     taken = [command for command in commands if not isinstance(command, Problem)]
 
@@ -47,7 +47,7 @@ def several(commands: Sequence[Command | Problem], name: str, *, of_all: str | N
         replayed = bool(results)
         for result in results:
             if isinstance(result, Problem):
-                if result.kind == of_all:
+                if result.kind in of_all:
                     raise result
                 bodies.append({"error": result.document()})
                 replayed = False

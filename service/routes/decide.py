@@ -34,7 +34,7 @@ def decide_batch(principal: Principal, body: bytes) -> Asked:
     """Which arm for each of these requests?"""
     campaign_id, commands = _batch(body)
     see(principal, campaign_id)
-    return several(commands, "decisions", of_all="campaign-not-found")
+    return several(commands, "decisions", of_all=("campaign-not-found", "rules-unknown"))
 
 
 def _batch(body: bytes) -> tuple[str, Sequence[Decide | Problem]]:

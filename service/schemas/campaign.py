@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from cbwk_core import RULES_VERSION
 from cbwk_core.features import ContextEncoder
 from cbwk_core.features.feature import BUCKETS_MAX, DIMENSION_MAX
 from service.engine.campaign import Campaign, encoder_of
@@ -266,7 +267,7 @@ class CampaignConfig(Body):
         low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
         if "missing_reward" in self.feedback.model_fields_set and missing is not None and not low <= missing <= high:
             raise Misfit("feedback.missing_reward", "must lie within the range of reward")
-        check_config(self.plain())
+        check_config({**self.plain(), "rules": RULES_VERSION})
         return self
 
     def plain(self) -> dict[str, Any]:
@@ -427,6 +428,7 @@ CAMPAIGN_EXAMPLE = {
     "round": 16150,
     "policy_version": 15890,
     "created_at": "2026-11-16T08:00:00Z",
+    "rules": RULES_VERSION,
     "config": CONFIG_EXAMPLE,
     "accounts": [ACCOUNT_EXAMPLE],
     "prices": {"usd": 1.71},
@@ -451,6 +453,7 @@ class CampaignView(Answered):
     round: int
     policy_version: int = Field(description="outcomes learnt")
     created_at: str
+    rules: int = Field(description="version of the rules by which it decides; it keeps that of its creation")
     config: dict[str, Any]
     accounts: list[AccountView]
     prices: dict[str, float] = Field(description="λ by resource at the last decision, in reward per unit")

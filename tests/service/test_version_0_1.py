@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cbwk_core import RULES_VERSION
 from service.cli import main
 from service.engine.memory import load_campaign
 from service.store import tables
 from service.store.database import Database
-from tests.service.http_calls import calls
+from tests.service.http_calls import calls, campaign, create
 from tests.service.server_process import running_server
 
 FOLDER = Path(__file__).parent / "version_0_1"
@@ -82,7 +83,7 @@ def assert_log_holds(path, capsys):
     """Accounts follow from the log, and so does every decision that it still has."""
     assert all(one["ok"] for one in run(path, capsys, "verify"))
     found = run(path, capsys, "replay")
-    assert all(one["ok"] for one in found)
+    assert all(one["ok"] and one["rules"] == 1 and not one["not_derived"] for one in found)
     return sum(one["decisions"] for one in found)
 
 
@@ -92,13 +93,21 @@ def test_every_stored_snapshot_decodes(path):
         rows = connection.execute(snapshot.select()).mappings().all()
         assert len(rows) > 30
         for row in rows:
-            campaign = load_campaign(connection, row["campaign"], row["config_version"])
-            assert campaign.policy.decode(row["data"]).learnt[0] > 0, campaign.id
+            policy = load_campaign(connection, row["campaign"], row["config_version"]).policy
+            assert policy.decode(row["data"]).learnt[0] > 0, row["campaign"]
 
 
 def test_every_decision_in_the_log_is_derived_again(path, capsys):
     ((decisions,),) = queried(path, "SELECT count(*) FROM decision")
     assert assert_log_holds(path, capsys) == decisions > 700
+
+
+def test_a_campaign_of_version_0_1_keeps_version_1_of_the_rules_and_a_new_one_has_the_newest(path):
+    with serving(path) as client:
+        assert client.patch("/campaigns/per-arm", json={"horizon": 2000}).json()["rules"] == 1
+        assert client.get("/campaigns/paper").json()["rules"] == 1
+        create(client, campaign("new"))
+        assert client.get("/campaigns/new").json()["rules"] == RULES_VERSION > 1
 
 
 def test_repeated_requests_are_answered_as_version_0_1_answered_them(path):

@@ -73,7 +73,8 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
     return {
         **_summary({**one.state, "id": one.campaign.id}),
         "policy_version": _learnt(one),
-        "config": one.campaign.config,
+        "rules": one.campaign.rules,
+        "config": one.campaign.public_config,
         "accounts": _accounts(connection, [one])[one.campaign.number],
         "prices": prices(one.campaign, last),
     }
