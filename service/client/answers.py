@@ -192,6 +192,7 @@ class Campaign:
     config: Mapping[str, Any]
     accounts: tuple[Account, ...]
     prices: Mapping[str, float]
+    rules: int = 1  # a service of version 0.1 does not answer it
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Campaign:
@@ -208,6 +209,7 @@ class CampaignVersion:
     version: int
     status: str
     config: Mapping[str, Any]
+    rules: int = 1
 
 
 @dataclass(frozen=True)

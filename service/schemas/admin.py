@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from cbwk_core import RULES_VERSION
 from service.limits import KEY_CAMPAIGNS_MAX
 from service.schemas.base import Amounts, Answered, Body, Id, Page, SignedAmount, Text, UniqueIds, example
 from service.schemas.campaign import ACCOUNT_EXAMPLE, CONFIG_EXAMPLE, AccountView
@@ -42,12 +43,15 @@ class CampaignChanged(Answered):
     """A campaign after a change."""
 
     model_config = ConfigDict(
-        json_schema_extra=example({"id": "summer-sale", "version": 1, "status": "active", "config": CONFIG_EXAMPLE})
+        json_schema_extra=example(
+            {"id": "summer-sale", "version": 1, "status": "active", "rules": RULES_VERSION, "config": CONFIG_EXAMPLE}
+        )
     )
 
     id: str
     version: int
     status: Literal["active", "paused", "archived"]
+    rules: int = Field(description="version of the rules by which it decides; it keeps that of its creation")
     config: dict[str, Any]
 
 
