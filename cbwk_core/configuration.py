@@ -62,8 +62,8 @@ class Configuration:
             raise ValueError(f"a per_arm model needs at least 1 arm, got {self.arms}")
         if self.preset not in tuple(PRESETS):
             raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
-        if self.rules not in RULES_KNOWN:
-            raise ValueError(f"rules must be a version this library knows, one of {RULES_KNOWN}, got {self.rules!r}")
+        if isinstance(self.rules, bool) or self.rules not in RULES_KNOWN:
+            raise ValueError(f"rules must be one of {RULES_KNOWN}, got {self.rules!r}")
         for name in ("gamma", "z"):
             object.__setattr__(self, name, positive_or_auto(name, getattr(self, name)))
         _ = self.regressor

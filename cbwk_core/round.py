@@ -303,7 +303,6 @@ def release(
     that have an outcome; the others are cancelled.
     """
     lanes, unit = len(state.books), policy.problem.unit
-    waited = np.maximum(state.books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0).ravel() * settled
     if not policy.variant.value_prices:
         for part in folded(len(ticket.arm), lanes):
             one = ticket.rows(part)
@@ -314,8 +313,7 @@ def release(
                     opened=-1.0 * (one.arm != NULL_ARM),
                     settled=settled[part],
                     learnt=weight[part],
-                    waited=waited[part],
-                    spent=costs[part],
+                        spent=costs[part],
                     held=-one.hold,
                     predicted=-one.costs,
                 )
@@ -325,11 +323,12 @@ def release(
     paid, guess, hold = (_by_lane(part, lanes) for part in (costs, ticket.costs, ticket.hold))
     where, books = columns(state.resources), state.books.copy()
     difference = (paid / unit - guess) / policy.problem.rho
+    waited = np.maximum(books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0) * settled.reshape(-1, lanes)
     books[:, where.position] = dual.value_replacements(state.position, state.energy, difference)
     books[:, OPENED] -= _counted(ticket.arm != NULL_ARM, lanes)
     books[:, SETTLED] += _counted(settled, lanes)
     books[:, LEARNT] += _counted(weight, lanes)
-    books[:, where.waited] += _counted(waited, lanes)[:, None]
+    books[:, where.waited] += waited.sum(axis=0)[:, None]
     for name, added in ((where.spent, paid), (where.held, -hold), (where.predicted, -guess)):
         books[:, name] = dual.accumulated(books[:, name], added)[-1]
     return state._replace(books=frozen(books))

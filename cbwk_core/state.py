@@ -150,7 +150,7 @@ class State(NamedTuple):
 
     @property
     def waited(self) -> Array:
-        """Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
+        """`practical`: Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
         return self.books[:, -1]
 
     def booked(self, **amounts: Any) -> State:
