@@ -1,15 +1,30 @@
 """Rules about the code itself. A rule reads one source file and yields its violations."""
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+CORE_FILE_LINES_MAX = 400
+# The files of the library that may be longer, each with the reason.
+LONG_CORE_FILES: dict[str, str] = {}
+# Names of modules and classes that do not say what the thing is, and the folders in which they are forbidden.
+# fmt: off
+UNCLEAR_NAMES = frozenset({
+    "across", "awaited", "bell", "declared", "diverting", "envelope", "express", "keeping", "kept", "leaves", "left",
+    "meanwhile", "one", "parts", "past", "plain", "saving", "standing", "usual", "work",
+})
+# fmt: on
+CLEAR_NAME_ROOTS = ("cbwk_core/",)
 
 _GENERATED = {"build", "data", "dist", "out", "__pycache__"}
 _TRACKED_DOT_NAMES = {".ci", ".editorconfig", ".gitattributes", ".gitignore"}
@@ -47,6 +62,11 @@ def python_sources() -> list[Source]:
 def library_sources() -> list[Source]:
     """Return every Python file of the library."""
     return [source for source in python_sources() if source.name.startswith("cbwk_core/")]
+
+
+def clearly_named_sources() -> list[Source]:
+    """Return every Python file in which unclear names are forbidden."""
+    return [source for source in python_sources() if source.name.startswith(CLEAR_NAME_ROOTS)]
 
 
 def pure_sources() -> list[Source]:
@@ -91,6 +111,23 @@ def long_files(source: Source) -> Iterator[str]:
     lines = len(source.text.splitlines())
     if lines > FILE_LINES_MAX:
         yield source.at(lines, f"{lines} lines, {FILE_LINES_MAX} are allowed")
+
+
+def long_core_files(source: Source) -> Iterator[str]:
+    """Find files of the library that are too long and have no documented reason."""
+    lines = len(source.text.splitlines())
+    if lines > CORE_FILE_LINES_MAX and source.name not in LONG_CORE_FILES:
+        yield source.at(lines, f"{lines} lines, {CORE_FILE_LINES_MAX} are allowed in the library")
+
+
+def unclear_names(source: Source) -> Iterator[str]:
+    """Find modules, packages and classes with a name that does not say what they are."""
+    for part in Path(source.name).with_suffix("").parts:
+        if part.strip("_").lower() in UNCLEAR_NAMES:
+            yield source.at(1, f"the name {part} does not explain itself")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and node.name.strip("_").lower() in UNCLEAR_NAMES:
+            yield source.at(node.lineno, f"the name {node.name} does not explain itself")
 
 
 def impure_calls(source: Source) -> Iterator[str]:
@@ -186,3 +223,78 @@ def machine_paths(source: Source) -> Iterator[str]:
     for number, line in enumerate(source.text.splitlines(), start=1):
         if found := _MACHINE_PATH.search(line):
             yield source.at(number, f"names a path of one machine: {found.group()}…")
+
+
+def import_graph(sources: Iterable[Source]) -> dict[str, set[str]]:
+    """Return the modules among `sources` that each of them imports, also for types only and inside functions."""
+    modules = {_module_of(source): source for source in sources}
+    graph = {}
+    for module, source in modules.items():
+        package = module if source.name.endswith("__init__.py") else module.rpartition(".")[0]
+        imported = {found for node in ast.walk(source.tree) for found in _imported_modules(node, package, modules)}
+        graph[module] = imported - {module}
+    return graph
+
+
+def _module_of(source: Source) -> str:
+    return source.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imported_modules(node: ast.AST, package: str, modules: Mapping[str, Source]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in modules)
+    elif isinstance(node, ast.ImportFrom):
+        origin = resolve_name("." * node.level + (node.module or ""), package)
+        for alias in node.names:
+            name = f"{origin}.{alias.name}"
+            if name in modules or origin in modules:
+                yield name if name in modules else origin
+
+
+def import_cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return the modules of one cycle, the first one also at the end; an empty list if there is no cycle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def constant_users(presets: Source, sources: Iterable[Source]) -> dict[str, list[str]]:
+    """Return the files other than `presets` that mention each of its constants."""
+    mentioned = {source.name: _mentioned_names(source.tree) for source in sources if source.name != presets.name}
+    return {
+        constant: [name for name, names in mentioned.items() if constant in names]
+        for constant in _constants(presets.tree)
+    }
+
+
+def _constants(tree: ast.Module) -> list[str]:
+    """Return the upper-case names that a module assigns, without PRESETS and the versions of the rules (RULES_…)."""
+    assignments = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    stored = [node for one in assignments for node in ast.walk(one) if isinstance(node, ast.Name)]
+    names = [node.id for node in stored if isinstance(node.ctx, ast.Store)]
+    return [name for name in names if name.isupper() and name != "PRESETS" and not name.startswith("RULES_")]
+
+
+def _mentioned_names(tree: ast.Module) -> set[str]:
+    """Return every name, attribute and imported name of a module."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.alias):
+            names.add(node.name)
+    return names
+
+
+def missing_examples(package: ModuleType) -> Iterator[str]:
+    """Find classes and functions in `__all__` of a package that have no docstring with an example."""
+    for name in getattr(package, "__all__", ()):
+        value = getattr(package, name)
+        # A class without a docstring of its own would inherit one.
+        text = vars(value).get("__doc__") if inspect.isclass(value) else getattr(value, "__doc__", None)
+        if (inspect.isclass(value) or inspect.isroutine(value)) and ">>>" not in (text or ""):
+            yield f"{package.__name__}.{name} has no example"
