@@ -109,13 +109,16 @@ class Configuration:
 
     @property
     def parameters(self) -> int:
-        """How many parameters of the oracle predict one target."""
-        return self.regressor.dimension * self.regressor.blocks
+        """How many parameters of the oracle predict one target; rules 1 do not count the features of a kernel."""
+        oracle = self.regressor
+        return oracle.dimension * oracle.blocks if self.rules == 1 else oracle.parameters
 
     def oracle_regrets(self, rounds: int) -> tuple[float, float]:
         """Reg_sq^r and Reg_sq^c of the policy's oracle over that many rounds, constants 1 where the paper has O(·)."""
         if self.oracle == "gradient":
-            return rounds**0.5, self.resources * rounds**0.5
+            # Every block has a regret of √t over its own t rounds; equal shares are the worst case.
+            bound = (rounds * (1 if self.rules == 1 else self.regressor.blocks)) ** 0.5
+            return bound, self.resources * bound
         if self.oracle == "aggregate":
             bound = self.regressor.error_bound(rounds)
             return bound, self.resources * bound

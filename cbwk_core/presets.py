@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-# The version of the rules that a new policy plays. 1: as released with 0.1. 2: `paper` follows the paper where 1 did
-# not (DESIGN.md, "Readings of the paper"); `practical` is the same in both.
+# The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed
+# (DESIGN.md, "Versions of the rules"); `practical` differs only with the kernel oracle, whose features γ counts.
 RULES_VERSION = 2
 RULES_KNOWN = (1, 2)
 
