@@ -65,6 +65,14 @@ class SquareCBwK(Configuration):
         two_stage.check(self)
 
     @cached_property
+    def unmet_condition(self) -> str | None:
+        """The condition of theorem 4.2 that two stages do not meet, in a sentence; None if all hold or with one stage.
+
+        >>> SquareCBwK(arms=1, dimension=1, resources=1, horizon=1000, budget=900, preset="paper").unmet_condition
+        """
+        return two_stage.unmet_condition(self.problem, self.rules) if two_stage.length(self) else None
+
+    @cached_property
     def _single(self) -> Single | None:
         return Single(self) if single.serves(self) else None
 

@@ -313,7 +313,7 @@ def release(
                     opened=-1.0 * (one.arm != NULL_ARM),
                     settled=settled[part],
                     learnt=weight[part],
-                        spent=costs[part],
+                    spent=costs[part],
                     held=-one.hold,
                     predicted=-one.costs,
                 )

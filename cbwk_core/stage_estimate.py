@@ -17,10 +17,9 @@ import numpy as np
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.online_to_batch import OnlineToBatch
-from cbwk_core.problem import Problem
 from cbwk_core.state import Stage
 from cbwk_core.static_optimum import static_optimum
-from cbwk_core.two_stage import theory_length, widest
+from cbwk_core.two_stage import paper_margin, widest
 
 # Confidence of the measured margin: it is meant to hold in 95 of 100 campaigns.
 MARGIN_DELTA = 0.05
@@ -46,7 +45,7 @@ def estimate(policy: Configuration, stage: Stage, mode: str) -> Estimate:
     lanes = stage.running.shape[0]
     if mode == "paper":
         predictions = _averaged_fit(policy, stage)
-        margin = np.full(lanes, paper_margin(policy.problem))
+        margin = np.full(lanes, paper_margin(policy.problem, policy.rules))
     else:
         fits = _jackknife_fits(policy, stage)
         predictions = fits[0]
@@ -107,13 +106,6 @@ def _rows(policy: Configuration, stage: Stage) -> tuple[Array, Array, Integers, 
         stage.arms.reshape(-1),
         stage.weights.reshape(-1),
     )
-
-
-def paper_margin(problem: Problem) -> float:
-    """M(T0) = √(K·(E(F) + d·E(G)) + 4 ln(T·d)/T0), E(F) = m ln T/T0 and E(G) = m·d ln T/T0, constants 1."""
-    t0, d = theory_length(problem), problem.resources
-    error = problem.dimension * math.log(problem.horizon) / t0
-    return math.sqrt(problem.arms * (error + d * d * error) + 4.0 * math.log(problem.horizon * d) / t0)
 
 
 def measured_margin(policy: Configuration, stage: Stage, fits: Array) -> Array:

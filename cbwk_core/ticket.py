@@ -187,7 +187,13 @@ def checked_ticket(ticket: Ticket, lanes: int, resources: int, dimension: int) -
 
 
 class Thought(NamedTuple):
-    """What a choice was drawn from, for callers who store or explain it: nothing has to be computed twice."""
+    """What a choice was drawn from, for callers who store or explain it: nothing has to be computed twice.
+
+    >>> from cbwk_core import SquareCBwK
+    >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10, budget=5, model="per_arm")
+    >>> policy.decide(policy.init(), [[1.0]], [0.5]).thought.predictions.shape
+    (1, 2, 2)
+    """
 
     predictions: Array  # (n, arms, 1 + d): reward, then costs in max costs
     prices: Array  # (lanes, d), per max cost

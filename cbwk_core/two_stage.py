@@ -1,8 +1,9 @@
 """TwoStage-SquareCBwK (Algorithm 2) during a run: where the stages stand, and what they change in a round.
 
-Stage one takes (K + 1)·T0 rounds: T0 for each arm, then T0 that only collect contexts. Algorithm 2 lets the
-last T0 pull any arm; here they pull the null arm, because rounds are plentiful and budget is scarce. When all decisions
-of stage one are settled or cancelled, `stage_estimate.py` finds the radius Z, and Algorithm 1 runs with it on what is
+Stage one plays every real arm for T0 rounds, then takes T0 rounds that only collect contexts. The paper counts the
+null arm among its K arms; the T0 rounds for it would teach nothing, so there are none. Algorithm 2 lets the last T0
+pull any arm; here they pull the null arm, because rounds are plentiful and budget is scarce. When all decisions of
+stage one are settled or cancelled, `stage_estimate.py` finds the radius Z, and Algorithm 1 runs with it on what is
 left. Between the last decision of stage one and its last outcome Algorithm 1 runs with Z = T/B.
 """
 
@@ -48,7 +49,7 @@ def check(policy: Configuration) -> None:
         raise ValueError("two_stage explores the policy's arms, got none")
     # An oracle given by the caller must fit stage one, too.
     policy.make_oracle(policy.arms if mode == "paper" else policy.regressor.blocks)
-    needed = (policy.arms + 2) * theory_length(policy.problem)
+    needed = (paper_arms(policy.problem, policy.rules) + 2) * theory_length(policy.problem, policy.rules)
     if policy.problem.budgets.min() <= needed:
         raise ValueError(
             f"two_stage needs a budget above (K + 2)·T0 = {needed} max costs, got {policy.problem.budgets.min():g}"
@@ -58,14 +59,47 @@ def check(policy: Configuration) -> None:
 def mode_of(policy: Configuration) -> str:
     """ "off", "paper" or "measured", with "auto" decided."""
     if policy.two_stage == "auto":
-        return "measured" if _pays(policy) else "off"
+        if policy.rules == 1:
+            return "measured" if _pays(policy) else "off"
+        return "paper" if _is_proven(policy) else "off"
     if policy.two_stage in (False, "off"):
         return "off"
     return "paper" if policy.two_stage == "paper" else "measured"
 
 
+def _is_proven(policy: Configuration) -> bool:
+    """Whether Algorithm 2 is the paper's choice: `paper` with a linear class, where thm-finer-regret applies."""
+    if policy.preset != "paper" or policy.arms < 1:
+        return False
+    if (policy.oracle, policy.link, policy.gamma, policy.z) != ("newton", "identity", "auto", "auto"):
+        return False
+    return unmet_condition(policy.problem, policy.rules) is None
+
+
+def unmet_condition(problem: Problem, rules: int) -> str | None:
+    """What thm-finer-regret (theorem 4.2) asks of the budget and does not get, in one sentence; None if it is met.
+
+    >>> small = Problem.of(arms=1, dimension=1, resources=1, horizon=1000, budget=900)
+    >>> unmet_condition(small, rules=2)
+    'theorem 4.2 needs a budget above T·M(T0) = 1550.1 max costs, got 900: its bound does not hold'
+    >>> large = Problem.of(arms=1, dimension=1, resources=1, horizon=1_000_000, budget=900_000)
+    >>> unmet_condition(large, rules=2) is None
+    True
+    """
+    least = float(problem.budgets.min())
+    stage_one = (paper_arms(problem, rules) + 2) * theory_length(problem, rules)
+    margin = problem.horizon * paper_margin(problem, rules)
+    for name, needed in (("(K + 2)·T0", float(stage_one)), ("T·M(T0)", margin)):
+        if least <= needed:
+            return (
+                f"theorem 4.2 needs a budget above {name} = {needed:.1f} max costs, got {least:g}: "
+                "its bound does not hold"
+            )
+    return None
+
+
 def _pays(policy: Configuration) -> bool:
-    """Whether two stages had less regret in nearly every measured case (docs/benchmarks.md, "Two stages").
+    """Rules 1: whether two stages had less regret in nearly every measured case (docs/benchmarks.md, "Two stages").
 
     With `authors` that depends on OPT, which is unknown beforehand; other oracles and rates were not measured.
     """
@@ -74,25 +108,41 @@ def _pays(policy: Configuration) -> bool:
         return False
     if (policy.oracle, policy.link, policy.gamma, policy.z) != ("newton", "identity", "auto", "auto"):
         return False
-    return bool(problem.arms * theory_length(problem) <= AUTO_SHARE_MAX * problem.budgets.min())
+    return bool(problem.arms * theory_length(problem, rules=1) <= AUTO_SHARE_MAX * problem.budgets.min())
 
 
 def length(policy: Configuration) -> int:
     """T0, 0 with one stage."""
-    return 0 if mode_of(policy) == "off" else theory_length(policy.problem)
+    return 0 if mode_of(policy) == "off" else theory_length(policy.problem, policy.rules)
 
 
-def theory_length(problem: Problem) -> int:
+def paper_arms(problem: Problem, rules: int) -> int:
+    """K as the paper counts it, with the null arm; rules 1 counted without it."""
+    return problem.arms if rules == 1 else problem.arms + 1
+
+
+def paper_margin(problem: Problem, rules: int) -> float:
+    """M(T0) = √(K·(E(F) + d·E(G)) + 4 ln(T·d)/T0), E(F) = m ln T/T0 and E(G) = m·d ln T/T0, constants 1.
+
+    >>> round(paper_margin(Problem.of(arms=1, dimension=1, resources=1, horizon=10**6, budget=10**5), rules=2), 3)
+    0.395
+    """
+    t0, d = theory_length(problem, rules), problem.resources
+    error = problem.dimension * math.log(problem.horizon) / t0
+    return math.sqrt(paper_arms(problem, rules) * (error + d * d * error) + 4.0 * math.log(problem.horizon * d) / t0)
+
+
+def theory_length(problem: Problem, rules: int) -> int:
     """T0 = ⌈(m·d)^⅓·√(T/K)⌉ (appendix, "Result in Linear CBwK"): the least with T0⁶·K³ >= (m·d)²·T³, exactly.
 
     Whole numbers decide, because a root in floats may lie just above a whole number on some machines.
 
-    >>> theory_length(Problem.of(arms=1, dimension=27, resources=1, horizon=100, budget=1.0))
+    >>> theory_length(Problem.of(arms=3, dimension=27, resources=1, horizon=400, budget=1.0), rules=2)
     30
     """
-    volume = problem.dimension * problem.resources
-    wanted, share = volume**2 * problem.horizon**3, problem.arms**3
-    t0 = max(math.ceil(math.cbrt(volume) * math.sqrt(problem.horizon / problem.arms)) - 1, 1)
+    volume, arms = problem.dimension * problem.resources, paper_arms(problem, rules)
+    wanted, share = volume**2 * problem.horizon**3, arms**3
+    t0 = max(math.ceil(math.cbrt(volume) * math.sqrt(problem.horizon / arms)) - 1, 1)
     while t0**6 * share < wanted:
         t0 += 1
     return t0

@@ -62,7 +62,7 @@ class Setting(NamedTuple):
         return self.environment.optimum(self.budget / self.horizon)
 
     def policy(self, preset: str, mode: str) -> SquareCBwK:
-        """Return the policy with this preset and this value of `two_stage`."""
+        """Return the policy with this preset and `two_stage`, under rules 1: the study decided their `auto`."""
         return SquareCBwK(
             arms=self.environment.arms,
             dimension=self.environment.dimension,
@@ -72,6 +72,7 @@ class Setting(NamedTuple):
             model=self.environment.model,
             preset=preset,
             two_stage=mode,
+            rules=1,
         )
 
 
@@ -148,17 +149,17 @@ def smallest_informative_horizon(*, arms: int, dimension: int, resources: int) -
     T0 is rounded up, so M(T0) increases slightly while T0 is constant. The search looks at horizons where T0 grows.
 
     >>> f"{smallest_informative_horizon(arms=3, dimension=10, resources=4):,}"
-    '19,063,233'
+    '50,369,906'
     """
 
     def problem(horizon: int) -> Problem:
         return Problem.of(arms=arms, dimension=dimension, resources=resources, horizon=horizon, budget=1.0)
 
     def first_with(t0: int) -> int:
-        return _smallest(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T)) >= t0)
+        return _smallest(HORIZON_OF_LARGEST_MARGIN, lambda T: two_stage.theory_length(problem(T), rules=2) >= t0)
 
-    shortest = two_stage.theory_length(problem(HORIZON_OF_LARGEST_MARGIN)) + 1
-    return first_with(_smallest(shortest, lambda t0: stage_estimate.paper_margin(problem(first_with(t0))) < 1.0))
+    shortest = two_stage.theory_length(problem(HORIZON_OF_LARGEST_MARGIN), rules=2) + 1
+    return first_with(_smallest(shortest, lambda t0: two_stage.paper_margin(problem(first_with(t0)), rules=2) < 1.0))
 
 
 def _smallest(start: int, holds: Callable[[int], bool]) -> int:
@@ -208,7 +209,7 @@ def radius_row(setting: Setting, runs: int) -> Radius:
         T0=two_stage.length(policy),
         largest_radius=largest_radius,
         optimal_radius=optimal_radius,
-        paper_margin=stage_estimate.paper_margin(policy.problem),
+        paper_margin=two_stage.paper_margin(policy.problem, rules=1),
         paper_mean=float(paper.radius.mean()),
         measured_margin=float(measured.margin.mean()),
         measured_mean=float(z.mean()),
@@ -299,7 +300,7 @@ def edge_settings() -> list[Setting]:
             environments["paper"] = PaperEnvironment(m=dimension, arms=arms, resources=resources)
         for name, environment in environments.items():
             setting = Setting(name, environment, EDGE_HORIZON, 1.0)
-            length = two_stage.theory_length(setting.policy("paper", "off").problem)
+            length = two_stage.theory_length(setting.policy("paper", "off").problem, rules=1)
             settings.append(setting._replace(budget=arms * length / two_stage.AUTO_SHARE_MAX))
     return settings
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import structlog
 from sqlalchemy import Connection, insert, select
 
 from cbwk_core import RULES_VERSION, two_stage
@@ -18,6 +19,7 @@ from service.schemas.base import Misfit
 from service.store import tables
 from service.times import moment_microseconds
 
+log = structlog.get_logger(__name__)
 ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
 
 
@@ -35,6 +37,8 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     added = connection.execute(insert(tables.campaign).values(id=name, created_at=now))
     number = int(added.inserted_primary_key[0])  # type: ignore[index]
     campaign = Campaign(number, name, 1, config)
+    if campaign.policy.unmet_condition is not None:
+        log.warning("two stages without their bound", campaign=name, reason=campaign.policy.unmet_condition)
     connection.execute(insert(tables.config).values(campaign=number, version=1, body=to_json(config), at=now))
     connection.execute(
         insert(tables.campaign_state).values(
