@@ -203,7 +203,8 @@ def _weights(
     share = pace.blind_share(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets, problem.rho)
     if share is not None:
         weights[:, :-1] *= share[:, None]
-        weights[:, -1] = 1.0 - weights[:, :-1].sum(axis=1)
+        # Rounding must not give the null arm of a lane that is not blind a probability that it does not have alone.
+        weights[:, -1] = np.where(share < 1.0, 1.0 - weights[:, :-1].sum(axis=1), weights[:, -1])
     return weights, best
 
 
