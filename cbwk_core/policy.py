@@ -266,6 +266,7 @@ class SquareCBwK(Configuration):
         Nothing learnt is lost; prices per unit of cost stay as they were and move on from there.
         """
         self._check_successor(older)
+        self._lanes(state)
         stage = two_stage.adopt(self, older, state.stage)
         oracle = state.oracle
         if self.regressor.blocks > older.regressor.blocks:
@@ -300,7 +301,7 @@ class SquareCBwK(Configuration):
         state: State = snapshot.decode(data, self.init(), fingerprint=self.fingerprint)
         return state._replace(books=self.read_books(state.books))
 
-    def read_books(self, numbers: Array) -> Array:
+    def read_books(self, numbers: ArrayLike) -> Array:
         """Stored books as this version of the library has them: (lanes, columns)."""
         return read_books(numbers, self.resources, value_prices=self.variant.value_prices)
 

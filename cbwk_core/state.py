@@ -10,8 +10,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, Integers, Mask, frozen
+from cbwk_core.arrays import numbers as as_floats
 
 # One row of numbers is read and written several times faster than a dozen small arrays. Counts are whole numbers and
 # exact below 2**53.
@@ -188,7 +190,7 @@ def new_books(lanes: int, resources: int, log_weights: Array | None = None) -> A
     return frozen(books)
 
 
-def read_books(numbers: Array, resources: int, *, value_prices: bool) -> Array:
+def read_books(numbers: ArrayLike, resources: int, *, value_prices: bool) -> Array:
     """Books as (lanes, 7 + 5d), from stored ones: those of version 0.1 have a column less.
 
     They kept `waited` in the column of the slack where prices were in units of value.
@@ -198,11 +200,13 @@ def read_books(numbers: Array, resources: int, *, value_prices: bool) -> Array:
     (array([0., 6.]), array([6., 0.]))
     """
     where = columns(resources)
-    books = numbers.reshape(-1, numbers.shape[-1])
+    found = as_floats("numbers", numbers)
+    if found.ndim not in (1, 2) or found.shape[-1] not in (where.width - 1, where.width):
+        wanted = f"books of {where.width} columns for {resources} resources"
+        raise ValueError(f"numbers must be {wanted}, got shape {found.shape}")
+    books = found.reshape(-1, found.shape[-1])
     if books.shape[1] == where.width:
         return books
-    if books.shape[1] != where.width - 1:
-        raise ValueError(f"books for {resources} resources must have {where.width} columns, got {books.shape[1]}")
     read = np.zeros((len(books), where.width))
     read[:, :-1] = books
     if value_prices:
