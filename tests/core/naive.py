@@ -1,6 +1,6 @@
 """Algorithms 1 and 2 of the paper, line by line and slowly, as an independent reference.
 
-Nothing is shared with the library: inverses and projections are computed afresh every round, weights are kept as
+Nothing is shared with the library: inverses and projections are computed again every round, weights are kept as
 weights, sampling walks a list.
 """
 

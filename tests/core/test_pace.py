@@ -1,14 +1,13 @@
-"""Pace and holds when outcomes are late: by another route, on both ways of the code, and what it comes to."""
+"""Pace and holds when outcomes are late: the formula by another route, the states, and the effect on a campaign."""
 
 import numpy as np
 import pytest
-from cbwk_core.plain import TOGETHER_MIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.presets import BLIND_COUNT
-from cbwk_core.rules.pace import DELAY_SHARE_MIN, late_pace, paces
+from cbwk_core.rules.pace import DELAY_SHARE_MIN, pace_of_one, paces
 from cbwk_core.ticket import Ticket
 
 UNIT = np.array([2.0, 0.5])
@@ -34,7 +33,7 @@ def outcome_of(policy, rng, arms):
 
 
 def played(policy, rng, rounds, delay, lanes=1, state=None):
-    """The states after each round, every outcome so many rounds late."""
+    """The states after each round; every outcome comes `delay` rounds late."""
     state, waiting, states = policy.init(lanes) if state is None else state, [], []
     for _ in range(rounds):
         choice = policy.decide(state, features_of(policy, rng, lanes), rng.random(lanes))
@@ -47,7 +46,7 @@ def played(policy, rng, rounds, delay, lanes=1, state=None):
 
 
 def by_hand(left, free, held, predicted, delay, rest):
-    """ρ_t and the blocking share of one resource, as the text of pace.py has it."""
+    """ρ_t and the blocking share of one resource, as the text of pace.py describes them."""
     if rest <= delay:
         returning = max(held - predicted, 0.0) * rest / delay
         return (4.0 * free + returning) / rest, 1.0
@@ -61,17 +60,19 @@ def by_hand(left, free, held, predicted, delay, rest):
 
 
 @given(money, money, money, st.floats(1e-3, 1e4), st.floats(1.0, 1e4), st.integers(1, 10_000))
-def test_one_resource_in_plain_floats_and_all_in_arrays_are_paced_alike_and_as_the_text_says(
+def test_the_pace_of_one_resource_and_the_paces_of_arrays_are_those_that_the_text_describes(
     free, held, left, predicted, delay, rest
 ):
-    rho, share = late_pace(left, free, held, predicted, delay, rest)
-    np.testing.assert_allclose((rho, share), by_hand(left, free, held, predicted, delay, rest), rtol=1e-9, atol=1e-12)
+    rho, share = pace_of_one(left, free, held, predicted, delay, rest)
     table = [np.array([[each]]) for each in (left, free, held, predicted, delay, float(rest))]
     rhos, shares = paces(*table)
     if delay > DELAY_SHARE_MIN * rest:
+        expected = by_hand(left, free, held, predicted, delay, rest)
+        np.testing.assert_allclose((rho, share), expected, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose((rhos[0, 0], shares[0, 0]), (rho, share), rtol=1e-12)
     else:
-        assert rhos[0, 0] == left / rest
+        assert rhos[0, 0] == rho == left / rest
+        assert share == 0.0
         assert shares is None
 
 
@@ -84,7 +85,7 @@ def test_without_delay_the_pace_is_what_is_left_over_the_rounds_left_and_holds_c
         np.testing.assert_allclose(quote.rho[0], (BUDGET - state.spent[0]) / UNIT / (300 - t), rtol=1e-9)
 
 
-def test_the_delay_is_the_mean_of_the_rounds_between_decision_and_outcome_cancelled_ones_left_out():
+def test_the_delay_is_the_mean_of_the_rounds_between_decision_and_outcome_without_cancelled_ones():
     policy, rng = make(), np.random.default_rng(2)
     state, total, count = policy.init(), 0, 0
     waiting = []
@@ -143,9 +144,9 @@ def test_one_lane_and_two_equal_lanes_stay_equal_when_outcomes_are_late(seed, mo
         np.testing.assert_allclose(one.books[0], two.books[0], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("rows", [6, 3 * TOGETHER_MIN])
+@pytest.mark.parametrize("rows", [6, 24])
 @pytest.mark.parametrize("model", ["shared", "per_arm"])
-def test_several_late_decisions_at_once_are_those_of_as_many_alone(model, rows):
+def test_several_late_decisions_at_once_equal_the_same_decisions_one_by_one(model, rows):
     policy, rng = make(model=model), np.random.default_rng(5)
     state = played(policy, rng, 200, delay=40)[-1]
     assert policy.quote(state).blocking is not None
@@ -164,12 +165,10 @@ def test_several_late_decisions_at_once_are_those_of_as_many_alone(model, rows):
 def test_outcomes_that_become_late_within_a_batch_count_from_the_round_in_which_they_do():
     policy, rng = make(horizon=2_000), np.random.default_rng(7)
     state = played(policy, rng, 20, delay=1)[-1]
-    rounds = int(policy.horizon - state.waited[0] / state.books[0, 2] / DELAY_SHARE_MIN)  # late from here on
-    books = state.books.copy()
-    books[0, 0] = rounds - TOGETHER_MIN
-    state = state._replace(books=books)
+    rounds = int(policy.horizon - state.waited[0] / state.settled[0] / DELAY_SHARE_MIN)  # late from here on
+    state = state.replaced(round=rounds - 8)
     assert policy.quote(state).blocking is None
-    rows = 2 * TOGETHER_MIN
+    rows = 16
     ticket = policy.decide(state, features_of(policy, rng, rows), rng.random(rows)).ticket
     committed, one_by_one = policy.commit(state, ticket), state
     for i in range(rows):
@@ -213,16 +212,16 @@ def test_a_decision_moves_the_price_by_what_it_blocks_where_that_is_more_than_it
     ticket = choice.ticket
     assert choice.arm[0] != NULL_ARM
     excess = (np.maximum(ticket.hold[0] / UNIT, ticket.costs[0]) - ticket.rho[0]) / policy.problem.rho
-    energy = state.dual.energy[0] + excess**2
-    np.testing.assert_allclose(policy.commit(state, ticket).dual.energy[0], energy, rtol=1e-9)
+    energy = state.energy[0] + excess**2
+    np.testing.assert_allclose(policy.commit(state, ticket).energy[0], energy, rtol=1e-9)
 
 
-def test_the_paper_presets_know_nothing_of_delays():
+def test_delays_do_not_change_the_paper_presets():
     policy, rng = make(preset="paper"), np.random.default_rng(8)
     states = played(policy, rng, 120, delay=30)
     assert policy.quote(states[-1]).blocking is None
-    slack = np.log1p(-np.exp(states[-1].dual.position[0, :-1]).sum())
-    np.testing.assert_allclose(states[-1].dual.position[0, -1], slack, rtol=1e-9)
+    *weights, slack = states[-1].log_weights[0]
+    np.testing.assert_allclose(slack, np.log1p(-np.exp(weights).sum()), rtol=1e-9)
 
 
 def test_the_delay_survives_bytes_and_a_change_of_budgets():

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbwk_core import NULL_ARM, SquareCBwK
+from cbwk_core import NULL_ARM, SquareCBwK, snapshot
 from cbwk_core.oracles import SklearnOracle
 from cbwk_core.presets import PRESETS, PRICE_CEILING, PRICE_STEP
-from cbwk_core.rules.dual import EntropicDual
+from cbwk_core.rules.dual import entropic_prices, entropic_start, entropic_step
 from cbwk_core.snapshot import ForeignSnapshotError, SnapshotError, UnencodableError
+from cbwk_core.state import columns
 from cbwk_core.ticket import Ticket
 
 EVERY_PRESET = sorted(PRESETS)
@@ -162,7 +163,7 @@ def test_the_order_of_settlement_matters_neither_to_the_account_nor_to_the_newto
 
 
 @every_preset
-def test_cancelled_decisions_give_hold_prediction_and_count_back_and_keep_their_round(preset):
+def test_cancelled_decisions_return_hold_prediction_and_count_and_keep_their_round(preset):
     policy = make(preset=preset)
     rng = np.random.default_rng(5)
     before = played(policy, rng)
@@ -190,7 +191,7 @@ def test_cancelled_decisions_give_hold_prediction_and_count_back_and_keep_their_
 
 @every_preset
 @every_model
-def test_what_is_settled_first_and_taught_later_equals_what_is_learnt_at_once(preset, model):
+def test_outcomes_settled_first_and_taught_later_leave_the_state_of_outcomes_learnt_at_once(preset, model):
     policy = make(preset=preset, model=model)
     rng = np.random.default_rng(4)
     for rows in (1, 4):
@@ -215,7 +216,8 @@ def test_a_correction_moves_spend_and_prices_and_nothing_else(preset):
     corrected = policy.correct(settled, choice.ticket, more)
     np.testing.assert_allclose(corrected.spent - settled.spent, [more.sum(axis=0)], atol=1e-12)
     assert (policy.quote(corrected).prices != policy.quote(settled).prices).any()
-    restored = corrected.booked(dual=settled.dual, spent=settled.spent - corrected.spent)
+    moved = "position" if preset == "practical" else "log_weights"
+    restored = corrected.replaced(**{moved: getattr(settled, moved), "spent": settled.spent})
     assert_same(restored, settled, atol=1e-12)
     if preset != "practical":
         at_once = policy.settle(committed, choice.ticket, [0.5, 0.5], costs + more, learn=False)
@@ -245,13 +247,13 @@ def test_a_decision_moves_a_price_by_its_relative_excess_over_the_root_of_all_sq
     policy = make()
     rng = np.random.default_rng(10)
     state = played(policy, rng, 8)
-    energy, position = state.dual.energy[0].copy(), state.dual.position[0, :2].copy()
+    energy, position = state.energy[0].copy(), state.position[0].copy()
     for _ in range(40):
         choice, state = decided(policy, state, rng)
         excess = (choice.ticket.costs[0] - choice.ticket.rho[0]) / policy.problem.rho
         energy += excess**2
         position = np.clip(position + PRICE_STEP * excess / np.sqrt(1.0 + energy), 0.0, PRICE_CEILING)
-        np.testing.assert_allclose(state.dual.position[0, :2], position, atol=1e-12)
+        np.testing.assert_allclose(state.position[0], position, atol=1e-12)
 
 
 @settings(max_examples=20)
@@ -293,22 +295,22 @@ def test_learning_many_rows_equals_learning_them_one_by_one(preset, model, oracl
 
 
 def test_entropic_prices_survive_a_hundred_thousand_extreme_steps_and_come_back():
-    dual, radius, d = EntropicDual(), np.full(5, 40.0), 3
-    state, scale, rate = dual.init(5, d), np.ones((5, d)), np.full((5, 1), 0.9)
+    radius, d = np.full(5, 40.0), 3
+    weights, scale, rate = entropic_start(5, d), np.ones((5, d)), np.full((5, 1), 0.9)
     rng = np.random.default_rng(13)
     signs = np.array([[1, 1, 1], [-1, -1, -1], [1, -1, 1], [-1, -1, 1], [0, 0, 0]], dtype=float)
     for t in range(100_000):
         if t % 1000 == 0:
-            prices = dual.prices(state, radius, scale)
+            prices = entropic_prices(weights, radius, scale)
             assert np.isfinite(prices).all()
             assert (prices > 0.0).all()
             assert (prices.sum(axis=1) <= 40.0 * (1.0 + 1e-12)).all()
             signs[4] = rng.choice([-1.0, 1.0], d)
-        state = dual.move(state, signs, scale, rate)
+        weights = entropic_step(weights, signs, scale, rate)
     for _ in range(2000):
-        state = dual.move(state, -signs, scale, rate)
-    prices = dual.prices(state, radius, scale)
-    np.testing.assert_allclose(prices[1], 40.0 / 3.0)  # as good as zero for very long, the whole radius now
+        weights = entropic_step(weights, -signs, scale, rate)
+    prices = entropic_prices(weights, radius, scale)
+    np.testing.assert_allclose(prices[1], 40.0 / 3.0)  # nearly 0 for long, now the whole radius
     np.testing.assert_allclose(prices[2, 1], 40.0)
 
 
@@ -326,7 +328,7 @@ def test_a_single_resource_has_a_price_that_rises_with_spend_and_falls_without(p
 
 @every_preset
 @every_model
-def test_another_unit_for_a_resource_changes_nothing(preset, model):
+def test_another_unit_of_a_resource_changes_nothing(preset, model):
     factor = np.array([1000.0, 0.01])
     one = make(preset=preset, model=model)
     other = replace(one, budget=one.budget * factor, max_cost=one.max_cost * factor)
@@ -354,7 +356,7 @@ def test_given_numbers_replace_gamma_and_the_radius(preset):
 
 @every_preset
 @every_model
-def test_other_budgets_and_another_horizon_keep_the_prices(preset, model):
+def test_prices_stay_when_budgets_or_the_horizon_change(preset, model):
     policy = make(preset=preset, model=model)
     state = played(policy, np.random.default_rng(15), 40)
     prices = policy.quote(state).prices
@@ -387,7 +389,7 @@ def test_an_added_arm_leaves_the_others_as_they_were_and_is_explored(preset):
     newer = replace(policy, arms=4, max_cost=(*policy.max_cost, (1.0, 0.2)))
     adopted = newer.adopt(policy, state)
     lifted = policy.lifted(x)[:, None]
-    old, new = policy.regressor.predict(state.oracle, lifted), newer._oracle.predict(adopted.oracle, lifted)
+    old, new = policy.regressor.predict(state.oracle, lifted), newer.regressor.predict(adopted.oracle, lifted)
     np.testing.assert_allclose(new[:, :3], old, rtol=1e-12)
     np.testing.assert_array_equal(new[:, 3], 0.0)
     odds = newer.decide(adopted, x, [0.0]).probabilities[0]
@@ -395,8 +397,8 @@ def test_an_added_arm_leaves_the_others_as_they_were_and_is_explored(preset):
     assert (choice.arm[0], choice.probability[0]) == (3, odds[3])
     assert odds[3] > 1e-3
     after = newer.settle(newer.commit(adopted, choice.ticket), choice.ticket, [0.9], [[0.5, 0.1]])
-    assert newer._oracle.predict(after.oracle, lifted)[0, 3, 0] > 0.0
-    np.testing.assert_allclose(newer._oracle.predict(after.oracle, lifted)[:, :3], old, rtol=1e-12)
+    assert newer.regressor.predict(after.oracle, lifted)[0, 3, 0] > 0.0
+    np.testing.assert_allclose(newer.regressor.predict(after.oracle, lifted)[:, :3], old, rtol=1e-12)
 
 
 @every_preset
@@ -432,7 +434,7 @@ def test_a_retired_arm_is_never_chosen_and_its_tickets_still_settle(preset, mode
         ({"arms": 4, "max_cost": [[1.0, 0.5], [2.0, 0.3], [0.5, 0.4], [2.5, 0.1]]}, "larger max cost"),
     ],
 )
-def test_what_would_falsify_the_state_cannot_be_adopted(change, message):
+def test_a_policy_that_does_not_fit_the_state_cannot_adopt_it(change, message):
     policy = make()
     with pytest.raises(ValueError, match=message):
         make(**change).adopt(policy, policy.init())
@@ -452,6 +454,21 @@ def test_a_decoded_state_is_the_same_and_goes_on_the_same(preset, model, kind):
         settled = policy.settle(start, choice.ticket, [0.1, 0.2, 0.3], np.full((3, 2), 0.2))
         ends.append(policy.encode(played(policy, np.random.default_rng(21), 5, settled)))
     assert ends[0] == ends[1]
+
+
+@every_preset
+def test_a_snapshot_whose_books_have_no_column_for_the_rounds_waited_is_decoded(preset):
+    """Version 0.1 kept these rounds in the column of the slack, where prices were in units of value."""
+    policy, rng = make(preset=preset, rules=1), np.random.default_rng(27)
+    choice, state = decided(policy, played(policy, rng, 8), rng)
+    _, state = decided(policy, state, rng, 3)
+    state = policy.settle(state, choice.ticket, *outcome_of(policy, rng, choice.arm))
+    assert state.waited[0] == 3
+    old = state.books[:, :-1].copy()
+    if preset == "practical":
+        old[:, columns(2).slack] = state.waited
+    decoded = policy.decode(snapshot.encode(state._replace(books=old), fingerprint=policy.fingerprint))
+    assert_same(decoded, state if preset == "practical" else state.replaced(waited=0.0))
 
 
 def test_several_lanes_and_links_are_encoded_as_well():
@@ -489,7 +506,7 @@ def test_equal_policies_read_each_others_bytes_however_their_numbers_were_writte
 
 
 class Mean:
-    """The least model an adapter takes."""
+    """The smallest model that an adapter accepts."""
 
     total, rows = 0.0, 0
 
@@ -500,7 +517,7 @@ class Mean:
         return [self.total / self.rows] * len(x)
 
 
-def test_a_policy_on_models_of_other_libraries_runs_and_says_that_it_cannot_be_encoded():
+def test_a_policy_with_models_of_other_libraries_runs_and_refuses_to_encode_its_state():
     policy = make(oracle=SklearnOracle(Mean, dimension=3, targets=3, prior=0.5))
     state = played(policy, np.random.default_rng(23))
     with pytest.raises(UnencodableError, match=r"state\.oracle\.models.* got Mean"):
@@ -590,7 +607,7 @@ def test_two_stages_refuse_what_they_cannot_do():
     with pytest.raises(ValueError, match=r"budget above \(K \+ 2\)·T0 = 52 max costs, got 52"):
         two_stages(budget=52.0)
     with pytest.raises(ValueError, match="oracle must have"):
-        two_stages(mode="paper", oracle=two_stages()._oracle)  # one block, where stage one needs one for each arm
+        two_stages(mode="paper", oracle=two_stages().regressor)  # one block, where stage one needs one for each arm
     policy = two_stages()
     with pytest.raises(ValueError, match="features must be of the 2 arms during stage one, got 3 candidates"):
         policy.decide(policy.init(), np.zeros((1, 3, 2)), [0.5])

@@ -1,4 +1,4 @@
-"""How much is believed before the first outcome: the ridge of linear models."""
+"""The prior before the first outcome: the ridge of linear models."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def policy_of(**other):
 
 @pytest.mark.parametrize("model", ["shared", "per_arm"])
 @pytest.mark.parametrize("link", ["identity", "logistic"])
-def test_the_prior_of_practical_is_tighter_the_more_features_there_are_and_that_of_the_paper_is_not(model, link):
+def test_the_ridge_of_practical_grows_with_the_number_of_features_and_that_of_the_paper_does_not(model, link):
     for features, practical in ((3, 0.3), (11, 0.3), (15, 4.0 / 12.0), (99, 10.0 / 12.0)):
         for preset, ridge in (("practical", practical), ("paper", 1.0), ("authors", 1.0)):
             policy = policy_of(dimension=features, preset=preset, model=model, link=link)
@@ -22,4 +22,4 @@ def test_the_prior_of_practical_is_tighter_the_more_features_there_are_and_that_
             for gram in newton.gram:
                 np.testing.assert_allclose(gram[0], expected, rtol=1e-12)
     few, many = (policy_of(dimension=features, oracle="kernel", model=model).init().oracle for features in (3, 99))
-    np.testing.assert_array_equal(few.gram, many.gram)  # its features are of its own making
+    np.testing.assert_array_equal(few.gram, many.gram)  # the kernel makes its own features

@@ -1,4 +1,4 @@
-"""What `decide` answers: masks, reasons, exact probabilities, and money that walks through a batch."""
+"""What `decide` answers: masks, reasons, exact probabilities, and money that the rows of a batch share."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cbwk_core import NULL_ARM, SquareCBwK
+from cbwk_core.oracles.newton import PRODUCT_CACHED
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
@@ -48,7 +49,7 @@ def features_of(policy, rng, rows):
 
 
 def taught(policy, rng, rounds=12, reward=(0.0, 1.0)):
-    """A state that tells the arms apart and has prices."""
+    """A state that distinguishes the arms and has prices."""
     state = policy.init()
     for _ in range(rounds):
         costs = rng.uniform(0.2, 1.0, (1, policy.resources)) * policy.problem.unit
@@ -98,8 +99,8 @@ def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(mo
         ticket = policy.decide(state, features_of(policy, rng, 1), rng.random(1)).ticket
         rewards, costs = rng.random(1), rng.random((1, 2))
         if ticket.arm[0] != NULL_ARM:
-            told = np.array([rewards[0], costs[0, 0] / 3.0, costs[0, 1] / 5.0])
-            residuals.append(told - [ticket.reward[0], *ticket.costs[0]])
+            outcome = np.array([rewards[0], costs[0, 0] / 3.0, costs[0, 1] / 5.0])
+            residuals.append(outcome - [ticket.reward[0], *ticket.costs[0]])
         state = policy.settle(policy.commit(state, ticket), ticket, rewards, costs)
     assert len(residuals) > 20
 
@@ -117,7 +118,7 @@ def test_gamma_of_the_papers_presets_is_that_of_the_theorem_and_of_the_notebook(
 
 @settings(max_examples=80)
 @given(presets, models, seeds, st.sets(st.integers(0, ARMS - 1)), st.data())
-def test_probabilities_are_those_of_the_formula_over_the_candidates_that_no_mask_takes(
+def test_probabilities_are_those_of_the_formula_over_the_candidates_that_no_mask_excludes(
     preset, model, seed, retired, data
 ):
     policy = make(preset=preset, model=model, retired=tuple(retired))
@@ -172,7 +173,7 @@ def test_a_forced_null_has_probability_1_and_the_first_reason_that_applies(prese
 
 
 @pytest.mark.parametrize("preset", EVERY_PRESET)
-def test_the_rows_of_a_batch_that_lie_beyond_the_horizon_are_over(preset):
+def test_rows_of_a_batch_beyond_the_horizon_have_ended(preset):
     policy = make(preset=preset, horizon=5)
     rng = np.random.default_rng(2)
     state = taught(policy, rng, rounds=3)
@@ -182,7 +183,7 @@ def test_the_rows_of_a_batch_that_lie_beyond_the_horizon_are_over(preset):
     assert choice.arm[2:].tolist() == [NULL_ARM, NULL_ARM]
 
 
-def test_one_exhausted_resource_ends_everything_in_the_paper_and_masks_its_users_in_practice():
+def test_one_exhausted_resource_ends_the_campaign_in_paper_and_masks_the_arms_that_need_it_in_practical():
     rng = np.random.default_rng(3)
     for preset in EVERY_PRESET:
         policy = make(preset=preset)
@@ -214,7 +215,7 @@ def test_no_uniform_draws_an_arm_of_probability_0(preset, seed, excluded, unifor
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=9), st.data())
-def test_what_rounding_leaves_over_goes_to_the_best_candidate(raw, data):
+def test_the_probability_that_rounding_leaves_goes_to_the_best_candidate(raw, data):
     zeros = data.draw(st.sets(st.integers(0, len(raw) - 1), max_size=len(raw) - 1))
     weights = np.array([0.0 if a in zeros else value for a, value in enumerate(raw)])
     weights *= (1.0 - 1e-9) / weights.sum()  # far more than rounding would leave
@@ -277,6 +278,22 @@ def test_a_batch_equals_as_many_single_decisions_from_the_same_state(preset, mod
     assert policy.encode(state) == before
 
 
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+def test_a_large_batch_which_is_predicted_in_parts_equals_smaller_batches(model):
+    policy = make(model=model, arms=40, dimension=30, max_cost=1.0)
+    rows, width = 500, 31 + 1 + RESOURCES
+    assert rows * policy.arms * width > PRODUCT_CACHED
+    rng = np.random.default_rng(5)
+    state, x, uniforms = taught(policy, rng), features_of(policy, rng, rows), rng.random(rows)
+    together = policy.decide(state, x, uniforms, free=[10**6, 10**6])
+    for start in range(0, rows, 50):
+        part = slice(start, start + 50)
+        smaller = policy.decide(state, x[part], uniforms[part], free=[10**6, 10**6])
+        np.testing.assert_array_equal(together.arm[part], smaller.arm)
+        np.testing.assert_allclose(together.probabilities[part], smaller.probabilities, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(together.ticket.costs[part], smaller.ticket.costs, rtol=1e-10, atol=1e-10)
+
+
 def one_after_the_other(policy, state, x, uniforms, free, exclude=None, holds=None):
     """Single decisions, what is free being reduced by the hold of each; also what was taken in all."""
     left, arms, probabilities, reasons = free.copy(), [], [], []
@@ -297,7 +314,7 @@ def one_after_the_other(policy, state, x, uniforms, free, exclude=None, holds=No
 
 @settings(max_examples=80)
 @given(presets, models, seeds, st.tuples(st.integers(0, 30), st.integers(0, 40)), st.booleans(), st.booleans())
-def test_scarce_money_walks_through_a_batch_as_through_single_decisions(preset, model, seed, free, own_holds, excludes):
+def test_scarce_money_is_shared_in_a_batch_as_between_single_decisions(preset, model, seed, free, own_holds, excludes):
     policy = make(preset=preset, model=model)
     rng = np.random.default_rng(seed)
     state, x, uniforms = taught(policy, rng), features_of(policy, rng, 8), rng.random(8)
@@ -323,14 +340,14 @@ def test_a_batch_never_authorises_more_than_is_free(rows, seed, free, preset):
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.float64])
-def test_holds_that_are_not_whole_are_taken_in_full_from_whole_money(dtype):
+def test_fractional_holds_are_taken_in_full_from_whole_money(dtype):
     policy = make(max_cost=0.5, budget=200.0)
     x = np.zeros((9, ARMS, DIMENSION))
     choice = policy.decide(policy.init(), x, np.full(9, 0.1), free=np.array([2, 3], dtype=dtype))
     assert (choice.arm != NULL_ARM).tolist() == [True] * 4 + [False] * 5
 
 
-def test_the_fast_way_of_the_paper_stops_where_single_decisions_do():
+def test_a_batch_of_the_paper_preset_stops_where_single_decisions_stop():
     policy = make(preset="paper", max_cost=1.0, budget=300.0)
     x, uniforms = np.zeros((3, ARMS, DIMENSION)), np.zeros(3)
     choice = policy.decide(policy.init(), x, uniforms, free=np.array([3, 3]))  # the third would leave nothing
@@ -377,7 +394,7 @@ def test_a_request_with_another_number_of_candidates_holds_a_whole_max_cost():
     assert choice.ticket.hold[0].tolist() == HOLDS[0].tolist()
 
 
-def test_holds_of_a_request_decide_what_is_affordable_and_stand_on_the_ticket():
+def test_the_holds_of_a_request_decide_which_arms_are_affordable_and_are_on_the_ticket():
     policy = make()
     x = np.zeros((2, ARMS, DIMENSION))
     holds = np.array([[[3, 3], [1, 1], [3, 3], [3, 3]], [[3, 3], [3, 3], [3, 3], [0, 0]]])
@@ -402,15 +419,15 @@ def blinded(policy, opened, settled):
 
 
 @pytest.mark.parametrize(("opened", "settled"), [(BLIND_COUNT, 0), (BLIND_COUNT + 9, BLIND_COUNT - 1)])
-def test_with_many_decisions_open_and_few_settled_arms_are_played_at_the_even_pace(opened, settled, monkeypatch):
+def test_with_many_decisions_open_and_few_settled_arms_are_played_at_the_even_pace(opened, settled):
     policy = make()
     state = blinded(policy, opened, settled)
     x = np.random.default_rng(5).uniform(0.0, 0.6, (3, ARMS, DIMENSION))
     choice = policy.decide(state, x, [0.0, 0.2, LAST_UNIFORM])
     pace = min(700 / 3, 1500 / 5) / HORIZON  # budgets in max costs over the horizon
     np.testing.assert_allclose(choice.probabilities[:, :-1].sum(axis=1), pace, rtol=1e-12)
-    monkeypatch.setattr("cbwk_core.decision.BLIND_COUNT", 10**6)
-    ordinary = policy.decide(state, x, [0.0, 0.2, LAST_UNIFORM])
+    seeing = state.booked(opened=BLIND_COUNT - 1 - opened)  # one open decision less than a blind state has
+    ordinary = policy.decide(seeing, x, [0.0, 0.2, LAST_UNIFORM])
     np.testing.assert_allclose(choice.probabilities[:, :-1], pace * ordinary.probabilities[:, :-1], rtol=1e-12)
     assert choice.arm[2] == NULL_ARM
     assert choice.reason == ("policy",) * 3
@@ -426,7 +443,7 @@ def test_with_few_decisions_open_or_enough_settled_nothing_is_throttled(opened, 
 @pytest.mark.parametrize(
     ("budget", "given"), [(100.0, 100), (UNPACED_BUDGET_MAX, 128), (UNPACED_BUDGET_MAX + 1.0, None)]
 )
-def test_a_small_budget_is_given_out_as_it_is_asked_for_though_nothing_has_come_back(budget, given):
+def test_a_small_budget_is_granted_in_full_before_any_outcome(budget, given):
     policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10_000, budget=budget)
     state, held = policy.init(), 0
     uniforms = np.random.default_rng(0).random(1000)

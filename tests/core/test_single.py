@@ -1,17 +1,18 @@
-"""The plain-float path of one lane against the general path: same arms, same numbers, same states."""
+"""One row of one lane in plain floats (`single`) against the same row in arrays (`round`): arms, numbers, states."""
 
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 import pytest
-from cbwk_core.plain import CANDIDATES_MAX, TOGETHER_MIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbwk_core import NULL_ARM, Choice, SquareCBwK, plain
+from cbwk_core import NULL_ARM, Choice, SquareCBwK
 from cbwk_core.oracles import Newton
 from cbwk_core.presets import BLIND_COUNT, PRESETS
+from cbwk_core.rules.pace import is_late
+from cbwk_core.single import CANDIDATES_MAX, Single, serves
 from cbwk_core.ticket import Ticket
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -19,7 +20,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 @st.composite
 def policies(draw, horizon=300):
-    """Practical policies on the newton oracle, with unequal budgets and max costs, and what may be set besides."""
+    """Policies that `single` serves, with unequal budgets and max costs, some with γ or forgetting set."""
     arms = draw(st.integers(1, 12) | st.just(CANDIDATES_MAX + 8))
     dimension, resources = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     model, option = draw(st.sampled_from(["shared", "per_arm"])), draw(st.sampled_from(["", "", "gamma", "forgetting"]))
@@ -70,13 +71,17 @@ def assert_same_state(one, other):
     np.testing.assert_array_equal(one.oracle.updates[0], other.oracle.updates[0])
 
 
+def repeated(rows, *arrays):
+    return [np.repeat(array, rows, axis=0) for array in arrays]
+
+
 def in_two_lanes(*arrays):
-    return [np.concatenate([array, array]) for array in arrays]
+    return repeated(2, *arrays)
 
 
 @dataclass
 class Twins:
-    """One lane, which goes the plain way, and two equal lanes, which go the general way, through the same play."""
+    """One lane, served by `single`, and two equal lanes, served by `round`, through the same play."""
 
     policy: SquareCBwK
     rng: np.random.Generator
@@ -89,11 +94,11 @@ class Twins:
 
     def decide(self):
         x, uniform = features_of(self.policy, self.rng), self.rng.random(1)
-        plain = self.policy.decide(self.one, x, uniform)
-        general = self.policy.decide(self.two, *in_two_lanes(x, uniform))
-        assert_same_choice(plain, general)
-        self.one, self.two = self.policy.commit(self.one, plain.ticket), self.policy.commit(self.two, general.ticket)
-        self.open.append((plain.ticket, general.ticket))
+        single = self.policy.decide(self.one, x, uniform)
+        rows = self.policy.decide(self.two, *in_two_lanes(x, uniform))
+        assert_same_choice(single, rows)
+        self.one, self.two = self.policy.commit(self.one, single.ticket), self.policy.commit(self.two, rows.ticket)
+        self.open.append((single.ticket, rows.ticket))
 
     def settle(self):
         tickets, learn = self.open.pop(self.rng.integers(len(self.open))), bool(self.rng.random() < 0.8)
@@ -128,7 +133,7 @@ def test_one_lane_and_two_equal_lanes_stay_equal_through_any_play(policy, seed):
 
 @settings(max_examples=60)
 @given(policies(), st.integers(0, 2**32 - 1), st.booleans())
-def test_a_decision_alone_is_the_first_decision_of_two(policy, seed, with_free):
+def test_a_decision_alone_equals_the_first_of_two_decisions(policy, seed, with_free):
     rng = np.random.default_rng(seed)
     twins = Twins(policy, rng)
     twins.play(25)
@@ -137,52 +142,6 @@ def test_a_decision_alone_is_the_first_decision_of_two(policy, seed, with_free):
         x, uniforms = features_of(policy, rng, 2), rng.random(2)
         alone = policy.decide(twins.one, x[:1], uniforms[:1], free=free)
         assert_same_choice(alone, policy.decide(twins.one, x, uniforms, free=free))
-
-
-@settings(max_examples=80)
-@given(policies(), st.integers(0, 2**32 - 1), st.integers(2, 9), st.sampled_from([None, 1.0, 100.0]))
-def test_several_decisions_are_the_same_the_general_way(policy, seed, rows, free_per_row):
-    rng = np.random.default_rng(seed)
-    twins = Twins(policy, rng)
-    twins.play(25)
-    free = None if free_per_row is None else policy.problem.unit * rows * free_per_row
-    x, uniforms = features_of(policy, rng, rows), rng.random(rows)
-    choice = policy.decide(twins.one, x, uniforms, free=free)
-    nothing_excluded = np.zeros((rows, policy.arms), dtype=bool)
-    general = policy.decide(twins.one, x, uniforms, free=free, exclude=nothing_excluded)
-    np.testing.assert_array_equal(choice.arm, general.arm)
-    assert choice.reason == general.reason
-    for one, other in (
-        (choice.probability, general.probability),
-        (choice.probabilities, general.probabilities),
-        (choice.ticket.numbers, general.ticket.numbers),
-        (choice.ticket.features, general.ticket.features),
-        (choice.thought.predictions, general.thought.predictions),
-        (choice.thought.prices, general.thought.prices),
-        (choice.thought.gamma, general.thought.gamma),
-    ):
-        assert one.shape == other.shape
-        np.testing.assert_allclose(one, other, **CLOSE)
-
-
-@pytest.mark.parametrize("model", ["shared", "per_arm"])
-def test_several_ordinary_requests_are_answered_with_few_calls(model):
-    policy, rng = base(model=model), np.random.default_rng(5)
-    choice = policy._plain.decide(policy.init(), features_of(policy, rng, 7), rng.random(7), None)
-    assert isinstance(choice, Choice)
-    assert choice.ticket.round.tolist() == list(range(7))
-    parts = choice.arm, choice.probability, choice.probabilities, choice.ticket.numbers, choice.ticket.features
-    assert not any(part.flags.writeable for part in (*parts, *choice.thought))
-
-
-@pytest.mark.parametrize("model", ["shared", "per_arm"])
-@pytest.mark.parametrize("images", [1, 40, 100])
-def test_requests_that_are_taken_in_parts_are_answered_as_all_at_once(model, images, monkeypatch):
-    policy, rng = base(model=model), np.random.default_rng(5)
-    features, uniforms = features_of(policy, rng, 7), rng.random(7)
-    together = policy.decide(policy.init(), features, uniforms)
-    monkeypatch.setattr(plain, "IMAGES_MAX", images)
-    assert_same_choice(policy.decide(policy.init(), features, uniforms), together)
 
 
 def test_null_decisions_among_several_hold_and_teach_nothing():
@@ -218,7 +177,7 @@ def test_learning_one_outcome_equals_commit_then_settle_of_its_ticket(policy, se
 
 @settings(max_examples=40)
 @given(policies(), st.integers(0, 2**32 - 1))
-def test_tickets_settled_or_cancelled_alone_equal_those_handed_in_together(policy, seed):
+def test_tickets_settled_or_cancelled_one_by_one_leave_the_state_of_all_at_once(policy, seed):
     rng = np.random.default_rng(seed)
     twins = Twins(policy, rng)
     twins.play(10)
@@ -239,14 +198,14 @@ def test_tickets_settled_or_cancelled_alone_equal_those_handed_in_together(polic
     assert_same_state(alone_void, void)
 
 
-def test_a_projected_newton_oracle_goes_the_plain_way_to_the_same_state():
+def test_single_serves_a_projected_newton_oracle_to_the_same_state():
     oracle = Newton(dimension=4, targets=3, blocks=2, radius=0.5)
     policy = SquareCBwK(
         arms=2, dimension=3, resources=2, horizon=300, budget=[100, 80], oracle=oracle, model="per_arm", max_cost=2.0
     )
     twins = Twins(policy, np.random.default_rng(7))
     twins.play(60)
-    assert policy._plain.newton
+    assert serves(policy)
     assert np.linalg.norm(twins.one.oracle.theta[0], axis=0).max() > 0.49
     assert_same_state(twins.one, twins.two)
 
@@ -281,18 +240,37 @@ def blind(policy):
 
 @pytest.mark.parametrize("model", ["shared", "per_arm"])
 @pytest.mark.parametrize("free", [None, np.array([1.0, 2.0]), np.array([1, 2]), np.array([1, 2], dtype=np.uint16)])
-def test_the_ordinary_request_is_answered_in_plain_floats(model, free):
+def test_single_answers_and_learns_a_request_that_needs_no_mask(model, free):
     policy = base(model=model)
     x = X if model == "shared" else X[:, 0]
-    assert isinstance(policy._plain.decide(policy.init(), x, U, free), Choice)
-    assert policy._plain.learn(policy.init(), x, FIRST, *OUTCOME) is not None
+    assert isinstance(Single(policy).decide(policy.init(), x, U, free), Choice)
+    assert Single(policy).learn(policy.init(), x, FIRST, *OUTCOME) is not None
 
 
-def test_any_number_of_candidates_up_to_the_limit_is_answered_in_plain_floats():
+@pytest.mark.parametrize(("lanes", "rows"), [(1, 1), (1, 2), (2, 2)])
+def test_a_policy_passes_one_row_of_one_lane_to_single_and_other_rows_to_round(lanes, rows, monkeypatch):
+    policy, calls = base(), []
+    for name in ("decide", "commit", "settle"):
+        monkeypatch.setattr(Single, name, recording(calls, name, getattr(Single, name)))
+    state, (x, uniforms, *outcome) = policy.init(lanes), repeated(rows, X, U, *OUTCOME)
+    ticket = policy.decide(state, x, uniforms).ticket
+    policy.settle(policy.commit(state, ticket), ticket, *outcome)
+    assert calls == (["decide", "commit", "settle"] if rows == 1 else [])
+
+
+def recording(calls, name, method):
+    def recorded(*arguments):
+        calls.append(name)
+        return method(*arguments)
+
+    return recorded
+
+
+def test_single_answers_any_number_of_candidates_up_to_its_limit():
     policy, rng = base(), np.random.default_rng(1)
     for candidates in (1, 2, CANDIDATES_MAX):
         x = rng.random((1, candidates, 2))
-        choice = policy._plain.decide(policy.init(), x, U, None)
+        choice = Single(policy).decide(policy.init(), x, U, None)
         assert choice.probabilities.shape == (1, candidates + 1)
         assert_same_choice(choice, policy.decide(policy.init(), *in_two_lanes(x, U)))
 
@@ -302,28 +280,41 @@ PASSED_ON = {
     "a list of features": (base(), {"features": X.tolist()}),
     "single precision": (base(), {"features": X.astype(np.float32)}),
     "a list of uniforms": (base(), {"uniforms": [0.4]}),
-    "free as a list": (base(), {"free": [5.0, 5.0]}),
-    "more candidates than a loop is good for": (base(), {"features": np.ones((1, CANDIDATES_MAX + 1, 2))}),
+    "free as a list of floats": (base(), {"free": [5.0, 5.0]}),
+    "more candidates than the limit": (base(), {"features": np.ones((1, CANDIDATES_MAX + 1, 2))}),
+    "two requests": (base(), TWO),
     "too little free": (base(), {"free": np.array([0.9, 5.0])}),
-    "too little free for two": (base(), TWO | {"free": np.array([1.9, 9.0])}),
-    "too little in the account for two": (base(budget=[1.9, 9.0]), TWO),
-    "two requests across the horizon": (base(horizon=1), TWO),
     "too little in the account": (base(budget=[0.9, 5.0]), {}),
-    "retired arms": (base(retired=(1,)), {}),
-    "a logistic reward": (base(link="logistic"), {}),
-    "an oracle without a plain form": (base(oracle="gradient"), {}),
     "the horizon reached": (base(horizon=2), {"state": at_the_horizon}),
-    "a blind throttle": (base(), {"state": blind}),
+    "a blind state": (base(), {"state": blind}),
 }
 
 
 @pytest.mark.parametrize(("policy", "changed"), PASSED_ON.values(), ids=PASSED_ON)
-def test_what_is_not_ordinary_is_passed_on_and_answered_the_general_way(policy, changed):
+def test_single_passes_on_a_request_that_it_cannot_answer_and_round_answers_it(policy, changed):
     asked = {"features": X, "uniforms": U, "free": None, **changed}
     state = asked.pop("state", SquareCBwK.init)(policy)
-    assert policy._plain.decide(state, **asked) is None
+    assert Single(policy).decide(state, **asked) is None
     choice = policy.decide(state, **asked)
     np.testing.assert_allclose(choice.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+
+
+NOT_SERVED = {
+    "retired arms": {"retired": (1,)},
+    "a logistic link": {"link": "logistic"},
+    "another oracle": {"oracle": "gradient"},
+    "paper": {"preset": "paper"},
+    "authors": {"preset": "authors"},
+}
+
+
+@pytest.mark.parametrize("changed", NOT_SERVED.values(), ids=NOT_SERVED)
+def test_round_answers_and_learns_for_a_policy_that_single_does_not_serve(changed):
+    policy = base(**changed)
+    assert not serves(policy)
+    choice = policy.decide(policy.init(), X, U)
+    np.testing.assert_allclose(choice.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    assert policy.learn(policy.init(), X, np.array([2]), *OUTCOME).round[0] == 1
 
 
 REFUSED = {
@@ -332,47 +323,42 @@ REFUSED = {
     "features of another dimension": ({"features": np.ones((1, 3, 3))}, "features"),
     "no candidates": ({"features": np.ones((1, 0, 2))}, "features"),
     "a uniform of one": ({"uniforms": np.array([1.0])}, "uniforms"),
-    "a uniform that is no number": ({"uniforms": np.array([np.nan])}, "uniforms"),
-    "one of two uniforms that is no number": (TWO | {"uniforms": np.array([0.5, np.nan])}, "uniforms"),
+    "a uniform that is not a number": ({"uniforms": np.array([np.nan])}, "uniforms"),
+    "one of two uniforms that is not a number": (TWO | {"uniforms": np.array([0.5, np.nan])}, "uniforms"),
     "a uniform in letters": ({"uniforms": np.array(["0.5"])}, "uniforms"),
     "infinite money": ({"free": np.array([np.inf, 5.0])}, "free"),
-    "money that is no number": ({"free": np.array([np.nan, 5.0])}, "free"),
+    "money that is not a number": ({"free": np.array([np.nan, 5.0])}, "free"),
     "money of other resources": ({"free": np.array([5.0])}, "free"),
 }
 
 
 @pytest.mark.parametrize(("changed", "name"), REFUSED.values(), ids=REFUSED)
-def test_what_is_wrong_is_passed_on_and_refused_the_general_way(changed, name):
+def test_single_passes_on_a_wrong_argument_and_the_policy_refuses_it_by_name(changed, name):
     policy, asked = base(), {"features": X, "uniforms": U, "free": None, **changed}
-    assert policy._plain.decide(policy.init(), **asked) is None
+    assert Single(policy).decide(policy.init(), **asked) is None
     with pytest.raises(ValueError, match=name):
         policy.decide(policy.init(), **asked)
 
 
-NOT_LEARNT_PLAINLY = {
-    "lists": (base(), {"rewards": [0.7]}),
-    "a list of costs": (base(), {"costs": [[0.5, 1.1]]}),
-    "a list of arms": (base(), {"arm": [1]}),
-    "a null decision": (base(), {"arm": np.array([NULL_ARM])}),
-    "two rows": (
-        base(),
-        {
-            "features": np.concatenate([X, X]),
-            "arm": np.array([0, 1]),
-            "rewards": np.ones(2),
-            "costs": np.ones((2, 2)),
-        },
-    ),
-    "retired arms": (base(retired=(0,)), {}),
-    "a logistic reward": (base(link="logistic"), {}),
+NOT_LEARNT_BY_SINGLE = {
+    "a list of rewards": {"rewards": [0.7]},
+    "a list of costs": {"costs": [[0.5, 1.1]]},
+    "a list of arms": {"arm": [1]},
+    "a null decision": {"arm": np.array([NULL_ARM])},
+    "two rows": {
+        "features": np.concatenate([X, X]),
+        "arm": np.array([0, 1]),
+        "rewards": np.ones(2),
+        "costs": np.ones((2, 2)),
+    },
 }
 
 
-@pytest.mark.parametrize(("policy", "changed"), NOT_LEARNT_PLAINLY.values(), ids=NOT_LEARNT_PLAINLY)
-def test_an_outcome_that_is_not_ordinary_is_learnt_the_general_way(policy, changed):
-    told = {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
-    assert policy._plain.learn(policy.init(), **told) is None
-    assert policy.learn(policy.init(), **told).round[0] == len(told["rewards"])
+@pytest.mark.parametrize("changed", NOT_LEARNT_BY_SINGLE.values(), ids=NOT_LEARNT_BY_SINGLE)
+def test_round_learns_an_outcome_that_single_passes_on(changed):
+    policy, given_to = base(), {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
+    assert Single(policy).learn(policy.init(), **given_to) is None
+    assert policy.learn(policy.init(), **given_to).round[0] == len(given_to["rewards"])
 
 
 @pytest.mark.parametrize(
@@ -386,33 +372,17 @@ def test_an_outcome_that_is_not_ordinary_is_learnt_the_general_way(policy, chang
         ({"arm": np.array([-2])}, "arm"),
     ],
 )
-def test_an_outcome_that_is_wrong_is_refused_the_general_way(changed, name):
-    policy, told = base(), {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
-    assert policy._plain.learn(policy.init(), **told) is None
+def test_single_passes_on_a_wrong_outcome_and_the_policy_refuses_it_by_name(changed, name):
+    policy, given_to = base(), {"features": X, "arm": FIRST, "rewards": OUTCOME[0], "costs": OUTCOME[1], **changed}
+    assert Single(policy).learn(policy.init(), **given_to) is None
     with pytest.raises(ValueError, match=name):
-        policy.learn(policy.init(), **told)
+        policy.learn(policy.init(), **given_to)
 
 
-def test_two_lanes_and_the_presets_of_the_paper_have_no_plain_way():
+def test_the_settlement_of_a_null_decision_counts_and_teaches_nothing():
     policy = base()
-    assert policy._plain.decide(policy.init(lanes=2), X, U, None) is None
-    assert policy._plain.learn(policy.init(lanes=2), X, FIRST, *OUTCOME) is None
-    assert base(preset="paper")._plain is None
-    assert base(preset="authors")._plain is None
-
-
-def test_a_single_settlement_takes_the_plain_way_only_for_a_real_arm(monkeypatch):
-    policy = base()
-    calls = []
-    plain_settle = type(policy._plain).settle
-    monkeypatch.setattr(type(policy._plain), "settle", lambda *args: calls.append(1) or plain_settle(*args))
-    choice = policy.decide(policy.init(), X, np.zeros(1))
-    committed = policy.commit(policy.init(), choice.ticket)
-    policy.settle(committed, choice.ticket, *OUTCOME)
-    assert calls == [1]
     nothing = policy.decide(policy.init(), X, U, free=np.zeros(2)).ticket
     settled = policy.settle(policy.commit(policy.init(), nothing), nothing, *OUTCOME)
-    assert calls == [1]
     assert settled.settled[0] == settled.learnt[0] == settled.spent.sum() == 0.0
 
 
@@ -421,21 +391,26 @@ def test_a_single_settlement_takes_the_plain_way_only_for_a_real_arm(monkeypatch
 )
 def test_a_uniform_on_the_edge_between_two_arms_draws_the_second(uniform, arm):
     policy = base()  # three arms of equal worth: ½ for the first, ¼ for the others, null last with 0
-    assert policy._plain.decide(policy.init(), X, np.array([uniform]), None).arm[0] == arm
+    assert Single(policy).decide(policy.init(), X, np.array([uniform]), None).arm[0] == arm
     assert policy.decide(policy.init(), *in_two_lanes(X, np.array([uniform]))).arm[0] == arm
 
 
-def test_leverage_that_rounding_made_negative_is_taken_for_zero():
+def test_leverage_that_rounding_made_negative_counts_as_zero():
     policy = base()
     state = policy.init()
-    solution = state.oracle.solution.copy()
-    solution[0, 0, :3] = -1e-17 * np.eye(3)
-    state = state._replace(oracle=state.oracle._replace(solution=solution))
-    assert policy._plain.decide(state, X, U, None) is None
-    np.testing.assert_allclose(policy.decide(state, X, U).probabilities.sum(), 1.0)
+    states = []
+    for leverage in (-1e-17, 0.0):
+        solution = state.oracle.solution.copy()
+        solution[0, 0, :3] = leverage * np.eye(3)
+        states.append(state._replace(oracle=state.oracle._replace(solution=solution)))
+    negative, zero = states
+    choice = Single(policy).decide(negative, X, U, None)
+    np.testing.assert_allclose(choice.probabilities.sum(), 1.0)
+    for other in (policy.decide(negative, *repeated(2, X, U)), policy.decide(zero, X, U)):
+        assert_same_choice(choice, other)
 
 
-def test_what_a_choice_hands_out_is_read_only_on_both_ways():
+def test_the_arrays_of_a_choice_are_read_only_from_single_and_from_round():
     policy = base()
     for choice in (policy.decide(policy.init(), X, U), policy.decide(policy.init(), *in_two_lanes(X, U))):
         ticket: Ticket = choice.ticket
@@ -464,8 +439,8 @@ def test_lanes_are_independent_runs_side_by_side(lanes):
 
 
 @settings(max_examples=30, deadline=None)
-@given(policy=policies(), seed=st.integers(0, 2**32 - 1), rows=st.integers(TOGETHER_MIN, 40))
-def test_several_commits_are_the_same_to_the_last_bit_as_one_after_the_other(policy, seed, rows):
+@given(policy=policies(), seed=st.integers(0, 2**32 - 1), rows=st.integers(2, 40))
+def test_several_commits_at_once_and_one_by_one_leave_the_same_bits(policy, seed, rows):
     rng = np.random.default_rng(seed)
     d, arm = policy.resources, rng.integers(NULL_ARM, policy.arms, rows)
     numbers = rng.uniform(0.0, 2.0, (rows, 3 + 3 * d)) * (arm != NULL_ARM)[:, None]
@@ -481,7 +456,7 @@ def test_several_commits_are_the_same_to_the_last_bit_as_one_after_the_other(pol
 
 
 @pytest.mark.parametrize("arms", [0, 3])
-def test_late_outcomes_are_priced_the_same_both_ways_with_arms_of_ones_own_or_without(arms):
+def test_single_and_round_price_late_outcomes_the_same_for_a_policy_with_or_without_arms(arms):
     max_cost = [[1.0, 0.5]] * max(arms, 1)
     policy = SquareCBwK(
         arms=arms, dimension=2, resources=2, horizon=300, budget=[60.0, 40.0], max_cost=max_cost, model="shared"
@@ -490,11 +465,11 @@ def test_late_outcomes_are_priced_the_same_both_ways_with_arms_of_ones_own_or_wi
     one, two, waiting = policy.init(), policy.init(lanes=2), []
     for round_number in range(150):
         x, uniform = rng.random((1, 3, 2)), rng.random(1)
-        choice, general = policy.decide(one, x, uniform), policy.decide(two, *in_two_lanes(x, uniform))
-        assert_same_choice(choice, general)
-        late += policy._plain._is_late(one.books[0].tolist())
-        one, two = policy.commit(one, choice.ticket), policy.commit(two, general.ticket)
-        waiting.append((choice.ticket, general.ticket))
+        choice, rows = policy.decide(one, x, uniform), policy.decide(two, *in_two_lanes(x, uniform))
+        assert_same_choice(choice, rows)
+        late += is_late(one.waited / np.maximum(one.settled, 1), policy.horizon - one.round).item()
+        one, two = policy.commit(one, choice.ticket), policy.commit(two, rows.ticket)
+        waiting.append((choice.ticket, rows.ticket))
         if round_number >= 20:
             outcome = outcome_of(policy, rng)
             mine, others = waiting.pop(0)
@@ -502,39 +477,3 @@ def test_late_outcomes_are_priced_the_same_both_ways_with_arms_of_ones_own_or_wi
             two = policy.settle(two, others, *in_two_lanes(*outcome))
     assert late > 50
     assert_same_state(one, two)
-
-
-@settings(max_examples=60)
-@given(policies(), st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
-def test_who_looks_ahead_decides_the_same_to_the_last_bit(policy, seed, rows):
-    rng = np.random.default_rng(seed)
-    twins = Twins(policy, rng)
-    twins.play(25)
-    state, x, uniforms = twins.one, features_of(policy, rng, rows), rng.random(rows)
-    unprepared = policy.decide(state, x, uniforms)
-    numbers = unprepared.ticket.numbers
-    policy.look_ahead(state)
-    prepared = policy.decide(state, x, uniforms)
-    for one, other in zip(unprepared[:3], prepared[:3], strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(numbers, prepared.ticket.numbers)
-    for one, other in zip(unprepared.thought, prepared.thought, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_what_was_seen_ahead_is_taken_for_that_state_and_for_no_other(monkeypatch):
-    policy = SquareCBwK(
-        arms=3, dimension=2, resources=1, horizon=100, budget=[30.0], max_cost=[[1.0]] * 3, model="per_arm"
-    )
-    seen, worked_out = [], plain.Plain._new_outlook
-    monkeypatch.setattr(plain.Plain, "_new_outlook", lambda *given: seen.append(1) or worked_out(*given))
-    state, x, uniform = policy.init(), np.full((1, 2), 0.5), np.array([0.3])
-    policy.look_ahead(state)
-    policy.decide(state, x, uniform)
-    assert len(seen) == 1
-    # The parts that stay are the same arrays; one that differs is enough.
-    wider = state._replace(residuals=state.residuals * 4.0)
-    policy.look_ahead(state)
-    choice = policy.decide(wider, x, uniform)
-    assert len(seen) == 3
-    assert choice.thought.gamma[0, 0] == pytest.approx(policy.decide(state, x, uniform).thought.gamma[0, 0] / 2)
