@@ -1,6 +1,6 @@
 """One row of one lane in plain floats (`single`) against the same row in arrays (`round`): arms, numbers, states."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -129,6 +129,76 @@ def test_one_lane_and_two_equal_lanes_stay_equal_through_any_play(policy, seed):
     twins = Twins(policy, np.random.default_rng(seed))
     twins.play(40)
     assert_same_state(twins.one, twins.two)
+
+
+def two_lanes_of(state):
+    """Two lanes, both equal to the only lane of a state of the newton oracle."""
+    gram = tuple(np.repeat(each, 2, axis=0) for each in state.oracle.gram)
+    others = {name: np.repeat(part, 2, axis=0) for name, part in state.oracle._asdict().items() if name != "gram"}
+    books, residuals = repeated(2, state.books, state.residuals)
+    oracle = type(state.oracle)(gram=gram, **others)
+    return state._replace(books=books, residuals=residuals, oracle=oracle)
+
+
+def late(policy, state, rng):
+    """Outcomes took up to three times the rounds that are left; all that is known of is settled, or some is open."""
+    delay = rng.uniform(0.0, 3.0) * (policy.horizon - state.round[0])
+    state = state.replaced(settled=7.0, waited=7.0 * delay)
+    return state if rng.random() < 0.5 else state.replaced(opened=0.0, held=0.0, predicted=0.0)
+
+
+def nothing_free(policy, state, rng):
+    """All that is left is held."""
+    return state.replaced(held=np.array(policy.budget) - state.spent)
+
+
+def nothing_left(policy, state, rng):
+    """More was spent than there was."""
+    return state.replaced(spent=np.array(policy.budget) * rng.uniform(1.0, 1.1, policy.resources))
+
+
+CONDITIONS = {
+    "as it is": lambda policy, state, rng: state,
+    "late": late,
+    "blind": lambda policy, state, rng: state.replaced(opened=BLIND_COUNT, settled=rng.integers(BLIND_COUNT)),
+    "nothing free": nothing_free,
+    "nothing left": nothing_left,
+    "the last round": lambda policy, state, rng: state.replaced(round=policy.horizon - 1.0),
+    "late in the last round": lambda policy, state, rng: late(policy, state, rng).replaced(round=policy.horizon - 1.0),
+    "after the horizon": lambda policy, state, rng: state.replaced(round=float(policy.horizon)),
+}
+
+
+@settings(max_examples=150)
+@given(policies(), st.integers(0, 2**32 - 1), st.sampled_from(sorted(CONDITIONS)), st.booleans(), st.booleans())
+def test_one_row_by_single_and_the_same_row_by_round_are_equal_in_every_condition(
+    policy, seed, condition, retires, forgets
+):
+    rng = np.random.default_rng(seed)
+    twins = Twins(policy, rng)
+    twins.play(20)
+    one = CONDITIONS[condition](policy, twins.one, rng)
+    if forgets:  # as after a change of the world
+        noticed = one.oracle.noticed.copy()
+        noticed[:, :2] += rng.integers(1, 9)
+        one = one._replace(oracle=one.oracle._replace(noticed=noticed))
+    if retires and policy.arms > 1:
+        newer = replace(policy, retired=(int(rng.integers(policy.arms)),))
+        policy, one = newer, newer.adopt(policy, one)
+    two = two_lanes_of(one)
+    x, uniform = features_of(policy, rng), rng.random(1)
+    choice, both = policy.decide(one, x, uniform), policy.decide(two, *in_two_lanes(x, uniform))
+    assert_same_choice(choice, both)
+    assert_same_choice(choice, policy.decide(one, x, uniform, exclude=np.zeros((1, policy.arms), dtype=bool)))
+    outcome, learn = outcome_of(policy, rng), bool(rng.random() < 0.8)
+    committed, both_committed = policy.commit(one, choice.ticket), policy.commit(two, both.ticket)
+    assert_same_state(committed, both_committed)
+    assert_same_state(
+        policy.settle(committed, choice.ticket, *outcome, learn=learn),
+        policy.settle(both_committed, both.ticket, *in_two_lanes(*outcome), learn=learn),
+    )
+    arm = rng.integers(-1, policy.arms, 1)
+    assert_same_state(policy.learn(one, x, arm, *outcome), policy.learn(two, *in_two_lanes(x, arm, *outcome)))
 
 
 @settings(max_examples=60)

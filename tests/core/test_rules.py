@@ -1,0 +1,264 @@
+"""Every scalar twin in `cbwk_core/rules/` computes what its array form computes, and stands directly below it."""
+
+import ast
+import inspect
+import pkgutil
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cbwk_core import rules
+from cbwk_core.presets import BLIND_COUNT, NOISE_MIN, PRICE_CEILING, UNPACED_BUDGET_MAX
+from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
+
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+TWIN_SUFFIXES = ("_of_one", "_for_one")
+# Each scalar twin and its array form; `compares` adds them.
+PAIRS = {}
+
+
+def compares(array_form, twin):
+    """Registers the pair that a test compares."""
+
+    def registered(test):
+        PAIRS[twin] = array_form
+        return test
+
+    return registered
+
+
+def odd(low, high, *special):
+    """Numbers in a range without those so small that they underflow; the special ones come often."""
+    numbers = st.floats(low, high).map(lambda number: round(number, 9))
+    return st.sampled_from(special) | numbers if special else numbers
+
+
+@st.composite
+def tables(draw, *elements):
+    """One array of (lanes, d) for each strategy of elements; one resource and one lane come often."""
+    shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 4)))
+    return [draw(arrays(np.float64, shape, elements=each)) for each in elements]
+
+
+positions = odd(0.0, PRICE_CEILING, 0.0, PRICE_CEILING)
+energies = odd(0.0, 1e6, 0.0, 1e12, 1e200)
+excesses = odd(-100.0, 100.0, 0.0, -1e6, 1e6)
+paces_even = odd(1e-6, 100.0, 1.0)
+money = odd(0.0, 1e4, 0.0, 1e-9)
+noises = odd(1e-6, 10.0, NOISE_MIN, 1e6)
+counts = st.integers(0, 10_000).map(float)
+
+
+@compares(dual.value_prices, dual.value_prices_of_one)
+@given(tables(positions, odd(0.0, 10.0, 0.0), paces_even))
+def test_prices_of_one_lane_are_those_of_the_lanes(table):
+    position, value, rho = table
+    found = dual.value_prices(position, value[:, 0], rho)
+    for lane, prices in enumerate(found):
+        expected = dual.value_prices_of_one(position[lane].tolist(), value[lane, 0].item(), rho[lane].tolist())
+        np.testing.assert_array_equal(prices, expected)
+
+
+@compares(dual.value_steps, dual.value_step_of_one)
+@given(tables(positions, energies), st.integers(1, 5), st.data())
+def test_price_steps_one_by_one_are_those_of_all_decisions_at_once(table, steps, data):
+    position, energy = table
+    excess = data.draw(arrays(np.float64, (steps, *position.shape), elements=excesses))
+    moved, grown = dual.value_steps(position, energy, excess)
+    for at in np.ndindex(position.shape):
+        one = position[at].item(), energy[at].item()
+        for step in range(steps):
+            one = dual.value_step_of_one(*one, excess[(step, *at)].item())
+        assert one == (moved[at], grown[at])
+        assert 0.0 <= one[0] <= PRICE_CEILING
+
+
+@compares(dual.value_replacements, dual.value_replacement_of_one)
+@given(tables(positions, energies), st.integers(1, 5), st.data())
+def test_replaced_predictions_one_by_one_move_the_price_as_all_at_once(table, steps, data):
+    position, energy = table
+    difference = data.draw(arrays(np.float64, (steps, *position.shape), elements=excesses))
+    moved = dual.value_replacements(position, energy, difference)
+    for at in np.ndindex(position.shape):
+        one = position[at].item()
+        for step in range(steps):
+            one = dual.value_replacement_of_one(one, energy[at].item(), difference[(step, *at)].item())
+        assert one == moved[at]
+        assert 0.0 <= one <= PRICE_CEILING
+
+
+@compares(gamma.practical_gamma, gamma.practical_gamma_of_one)
+@given(
+    st.integers(1, 50),
+    st.integers(1, 500),
+    st.lists(st.tuples(counts, noises, counts, odd(0.0, 20_000.0, 0.0)), min_size=1, max_size=4),
+)
+def test_gamma_of_one_lane_is_that_of_the_lanes(candidates, parameters, lanes):
+    rates = gamma.practical_gamma(candidates, parameters, *(np.array(column) for column in zip(*lanes, strict=True)))
+    expected = [[gamma.practical_gamma_of_one(candidates, parameters, *lane)] for lane in lanes]
+    np.testing.assert_allclose(rates, expected, rtol=1e-14)
+
+
+@compares(inverse_gap.inverse_gap_weights, inverse_gap.damped_weights_of_one)
+@given(st.integers(1, 20), st.integers(1, 3), odd(1e-3, 1e4, 1e9), noises, st.data())
+def test_weights_of_one_request_are_those_of_the_requests(arms, rows, rate, variance, data):
+    scores = data.draw(arrays(np.float64, (rows, arms), elements=odd(-2.0, 1.0, 0.0, 0.5, -0.1)))
+    leverage = data.draw(arrays(np.float64, (rows, arms), elements=odd(0.0, 5.0, 0.0, -1e-17, 1e6)))
+    reach = inverse_gap.widths(leverage, np.array([variance]))
+    with_null = np.column_stack([scores, np.zeros(rows)])
+    weights, best = inverse_gap.inverse_gap_weights(
+        with_null, np.array([[rate]]), explore_null=False, widths=reach, allowed=None
+    )
+    for row in range(rows):
+        one = inverse_gap.damped_weights_of_one(scores[row].tolist(), leverage[row].tolist(), rate, variance)
+        np.testing.assert_allclose(one, weights[row], **CLOSE)
+        assert np.argmax(one) == best[row]
+        assert one[-1] == weights[row, -1] or best[row] == arms  # without exploration of null its weight is exactly 0
+
+
+@compares(inverse_gap.sample, inverse_gap.sample_of_one)
+@given(st.lists(odd(0.0, 1.0, 0.0), min_size=1, max_size=8), st.integers(0, 7), odd(0.0, 0.999999, 0.0, 1.0 - 2**-53))
+def test_the_draw_of_one_request_is_that_of_the_requests(others, best, uniform):
+    """The best candidate has the largest probability; rounding may leave the total below 1."""
+    best %= len(others)
+    others[best] = 0.0
+    odds = [each / (3.0 * sum(others) or 1.0) for each in others]
+    for total in (1.0, 1.0 - 2**-52):
+        odds[best] = 0.0
+        odds[best] = total - sum(odds)
+        arm = inverse_gap.sample(np.array([odds] * 2), np.array([best] * 2), np.array([uniform] * 2))
+        assert arm.tolist() == [inverse_gap.sample_of_one(odds, uniform)] * 2
+
+
+@compares(lagrangian.direction, lagrangian.direction_of_one)
+@given(tables(odd(0.0, 1e4, 0.0)))
+def test_the_direction_of_one_lane_is_that_of_the_lanes(table):
+    for prices, u in zip(table[0], lagrangian.direction(table[0]), strict=True):
+        np.testing.assert_array_equal(lagrangian.direction_of_one(prices.tolist()), u)
+
+
+@compares(lagrangian.scores, lagrangian.scores_of_one)
+@given(tables(odd(0.0, 10.0, 0.0)), st.integers(1, 9), st.booleans(), st.data())
+def test_scores_of_one_request_are_those_of_the_requests(table, arms, same_prices, data):
+    u = lagrangian.direction(table[0])
+    rows = len(u)
+    predictions = data.draw(arrays(np.float64, (rows, arms, u.shape[1]), elements=odd(-1.0, 2.0, 0.0)))
+    u = u[:1] if same_prices else u
+    found = lagrangian.scores(predictions, u)
+    assert not found[:, -1].any()
+    for row in range(rows):
+        one = lagrangian.scores_of_one(predictions[row], u[0 if same_prices else row])
+        np.testing.assert_allclose(one, found[row, :-1], **CLOSE)
+
+
+@compares(noise.noise, noise.noise_of_one)
+@given(tables(odd(0.0, 10.0, 0.0)), st.integers(0, 6), counts, st.data())
+def test_the_noise_of_one_lane_is_that_of_the_lanes(table, outcomes, learnt, data):
+    u = lagrangian.direction(table[0])
+    lanes, targets = u.shape
+    errors = data.draw(arrays(np.float64, (lanes, outcomes, targets), elements=odd(-2.0, 2.0, 0.0)))
+    residuals = errors.transpose(0, 2, 1) @ errors + data.draw(st.sampled_from([0.0, 1.0])) * np.eye(targets)
+    found = noise.noise(residuals, np.full(lanes, learnt), u)
+    assert (found >= NOISE_MIN).all()
+    for lane in range(lanes):
+        np.testing.assert_allclose(noise.noise_of_one(residuals[lane], learnt, u[lane]), found[lane], **CLOSE)
+
+
+delays = odd(0.0, 1e4, 0.0, 1.0, 1e6)
+rests = st.integers(1, 10_000).map(float) | st.just(1.0)
+
+
+@compares(pace.is_late, pace.is_late_for_one)
+@given(st.lists(st.tuples(delays, rests) | rests.map(lambda rest: (0.001 * rest, rest)), min_size=1, max_size=4))
+def test_one_lane_is_late_where_the_lanes_are(lanes):
+    delay, rest = (np.array(column) for column in zip(*lanes, strict=True))
+    assert pace.is_late(delay, rest).tolist() == [pace.is_late_for_one(*lane) for lane in lanes]
+
+
+@compares(pace.paces, pace.pace_of_one)
+@given(tables(money, money, money, money, delays, rests), st.booleans())
+def test_the_pace_of_one_resource_is_that_of_the_lanes(table, closed):
+    """Lanes that are late and lanes that are not stand side by side; where `closed`, no decision is open."""
+    left, free, held, predicted, delay, rest = table
+    delay, rest = delay[:, :1], rest[:, :1]
+    if closed:
+        held, predicted = 0.0 * held, 0.0 * predicted
+    rho, blocking = pace.paces(left, free, held, predicted, delay, rest)
+    assert (blocking is None) == (not pace.is_late(delay, rest).any())
+    for lane, j in np.ndindex(left.shape):
+        amounts = [each[lane, j].item() for each in (left, free, held, predicted)]
+        one = pace.pace_of_one(*amounts, delay[lane, 0].item(), rest[lane, 0].item())
+        found = rho[lane, j], 0.0 if blocking is None else blocking[lane, j]
+        np.testing.assert_allclose(one, found, **CLOSE)
+
+
+@compares(pace.paces, pace.even_pace_of_one)
+@given(odd(-100.0, 1e4, 0.0), rests)
+def test_the_even_pace_of_one_resource_is_that_of_the_lanes_without_delay(left, rest):
+    table = np.full((1, 1), max(left, 0.0))
+    rho, blocking = pace.paces(table, table, table, table, np.zeros((1, 1)), np.full((1, 1), rest))
+    assert rho.item() == pace.even_pace_of_one(left, rest)
+    assert blocking is None
+
+
+@compares(pace.blocked, pace.blocked_of_one)
+@given(tables(odd(-1.0, 2.0, 0.0), odd(0.0, 1.0, 0.0), odd(0.0, 1.0, 0.0)))
+def test_the_blocked_cost_of_one_resource_is_that_of_the_rows(table):
+    found = pace.blocked(*table)
+    for at in np.ndindex(found.shape):
+        assert pace.blocked_of_one(*(each[at].item() for each in table)) == found[at]
+
+
+@compares(pace.is_blind, pace.is_blind_for_one)
+@given(
+    st.lists(st.tuples(*[st.sampled_from([0.0, BLIND_COUNT - 1.0, BLIND_COUNT + 0.0, 500.0])] * 2), min_size=1),
+    st.lists(st.sampled_from([1.0, UNPACED_BUDGET_MAX, UNPACED_BUDGET_MAX + 1.0, 1e6]), min_size=1, max_size=4),
+)
+def test_one_lane_is_blind_where_the_lanes_are(lanes, budgets):
+    opened, settled = (np.array(column) for column in zip(*lanes, strict=True))
+    found = pace.is_blind(opened, settled, np.tile(budgets, (len(lanes), 1)))
+    assert found.tolist() == [pace.is_blind_for_one(*lane, budgets) for lane in lanes]
+
+
+def modules():
+    return [import_module(f"{rules.__name__}.{found.name}") for found in pkgutil.iter_modules(rules.__path__)]
+
+
+def is_twin(name):
+    return name.endswith(TWIN_SUFFIXES) and not name.startswith("_")
+
+
+def test_every_scalar_twin_is_compared_with_an_array_form_of_its_module():
+    twins = {
+        function
+        for module in modules()
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if is_twin(name) and function.__module__ == module.__name__
+    }
+    assert PAIRS.keys() == twins
+    for twin, array_form in PAIRS.items():
+        assert twin.__module__ == array_form.__module__
+        assert not is_twin(array_form.__name__)
+        assert noun(twin.__name__) == noun(array_form.__name__)
+
+
+def noun(name):
+    """The last word of a function's name in the singular, without the suffix of a twin."""
+    for suffix in TWIN_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.split("_")[-1].removesuffix("s")
+
+
+def test_every_scalar_twin_stands_directly_below_its_array_form_or_another_twin_of_it():
+    array_forms = {twin.__name__: array_form.__name__ for twin, array_form in PAIRS.items()}
+    for module in modules():
+        tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))
+        names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        for above, name in pairwise(["", *names]):
+            if is_twin(name):
+                assert array_forms.get(above, above) == array_forms[name]
