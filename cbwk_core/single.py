@@ -79,7 +79,9 @@ class Single:
         books = state.books.tolist()[0]
         if uniforms.shape != (1,) or not 0.0 <= (uniform := uniforms.item()) < 1.0 or books[ROUND] >= self.horizon:
             return None
-        if pace.is_blind_for_one(books[OPENED], books[SETTLED]) or not self._is_affordable(books, free):
+        if pace.blind_share_of_one(books[OPENED], books[SETTLED], self.budgets, self.rho) < 1.0:
+            return None
+        if not self._is_affordable(books, free):
             return None
         x = features[0] if self.shared else features
         lifted = self._lifted(x)

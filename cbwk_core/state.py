@@ -227,4 +227,6 @@ class Quote(NamedTuple):
     rho: Array  # (lanes, d), max costs per round
     gamma: Array  # (lanes, 1)
     noise: Array  # (lanes,), uᵀΣ̂u: residual variance of the worth of an outcome at these prices
-    blocking: Array | None = None  # (lanes, d), the share of its hold that a decision counts as at least; None for 0
+    blocking: Array | None = (
+        None  # (lanes, d), the share of its hold that a decision counts as at least; see rules/pace.py
+    )

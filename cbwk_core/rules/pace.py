@@ -16,6 +16,8 @@ rounds in which holds turn over, is less than R, money is short; later, holds ar
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 
 from cbwk_core.arrays import Array, Mask
@@ -48,9 +50,10 @@ def is_late_for_one(delay: float, rest: float) -> bool:
 
 
 def paces(unspent: Array, held: Array, predicted: Array, delay: Array, rest: Array) -> tuple[Array, Array | None]:
-    """ρ_t, and the share of its hold that a decision counts as at least, None for 0: (lanes, d) each.
+    """ρ_t, and the share of its hold that a decision counts as at least: (lanes, d) each.
 
-    unspent, held and predicted (lanes, d) in max costs; delay and rest, the rounds left, (lanes, 1).
+    unspent, held and predicted (lanes, d) in max costs; delay and rest, the rounds left, (lanes, 1). The share is NaN
+    in a lane that is not late, and None if no lane is.
 
     >>> money = np.full((1, 1), 10.0)
     >>> paces(money, 0 * money, 0 * money, delay=np.zeros((1, 1)), rest=np.full((1, 1), 40.0))
@@ -70,20 +73,20 @@ def paces(unspent: Array, held: Array, predicted: Array, delay: Array, rest: Arr
     ample = room > left + OPEN_MIN  # by more than rounding, which matters where nothing is left
     spare = np.where(ample, left / np.where(ample, room, 1.0), 1.0)
     rho, blocking = np.where(last, room / rest, left / until), np.where(last, 1.0, delay / until * spare)
-    return np.where(late, rho, even), np.where(late, blocking, 0.0)
+    return np.where(late, rho, even), np.where(late, blocking, np.nan)
 
 
 def pace_of_one(unspent: float, held: float, predicted: float, delay: float, rest: float) -> tuple[float, float]:
     """`paces` of one lane and one resource.
 
     >>> pace_of_one(unspent=10.0, held=0.0, predicted=0.0, delay=0.0, rest=40.0)
-    (0.25, 0.0)
+    (0.25, nan)
     >>> pace_of_one(unspent=11.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
     (2.1, 1.0)
     """
     left = unspent - predicted if unspent > predicted else 0.0
     if delay <= DELAY_SHARE_MIN * rest:
-        return left / rest, 0.0
+        return left / rest, nan
     free = unspent - held if unspent > held else 0.0
     returning = held - predicted if held > predicted else 0.0
     if rest <= delay:
@@ -97,12 +100,12 @@ def pace_of_one(unspent: float, held: float, predicted: float, delay: float, res
 
 
 def blocked(costs: Array, holds: Array, blocking: Array) -> Array:
-    """The costs that decisions count as: at least the blocking share of their holds, all in max costs.
+    """The costs that decisions count as: at least the blocking share of their holds, all in max costs; NaN is no share.
 
     >>> blocked(np.array([[0.1, 0.6]]), holds=np.ones((1, 2)), blocking=np.array([[0.5, 0.5]]))
     array([[0.5, 0.6]])
     """
-    return np.maximum(costs, holds * blocking)
+    return np.fmax(costs, holds * blocking)
 
 
 def blocked_of_one(cost: float, hold: float, blocking: float) -> float:
@@ -131,10 +134,12 @@ def blind_share(opened: Array, settled: Array, budgets: Array, rho: Array) -> Ar
     return np.where(paced, np.minimum(1.0, rho.min(axis=1)), 1.0)
 
 
-def is_blind_for_one(opened: float, settled: float) -> bool:
-    """Whether `blind_share` of one lane may be below 1.
+def blind_share_of_one(opened: float, settled: float, budgets: list[float], rho: list[float]) -> float:
+    """`blind_share` of one lane.
 
-    >>> is_blind_for_one(30.0, settled=29.0)
-    True
+    >>> blind_share_of_one(30.0, 29.0, [500.0, 200.0], [0.5, 0.2])
+    0.2
     """
-    return opened >= BLIND_COUNT and settled < BLIND_COUNT
+    if opened < BLIND_COUNT or settled >= BLIND_COUNT or min(budgets) <= UNPACED_BUDGET_MAX:
+        return 1.0
+    return min(1.0, *rho)

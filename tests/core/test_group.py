@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cbwk_core import NULL_ARM, SquareCBwK
 from cbwk_core.group import Group, shape_of
 from cbwk_core.presets import BLIND_COUNT, PRICE_CEILING
-from cbwk_core.rules.pace import is_blind, is_late
+from cbwk_core.rules.pace import blind_share, is_late
 
 
 def policy_of(rng, arms, dimension, resources, **changes):
@@ -131,7 +131,8 @@ def test_a_group_in_one_condition_decides_and_commits_as_its_policies_alone(cond
     books = {name: np.array([getattr(state, name)[0] for state in states]) for name in ("opened", "settled", "waited")}
     rest = np.array([policy.horizon - state.round[0] for policy, state in zip(policies, states, strict=True)])
     budgets = np.array([policy.problem.budgets for policy in policies])
-    assert is_blind(books["opened"], books["settled"], budgets).all() == (condition is blind)
+    share = blind_share(books["opened"], books["settled"], budgets, np.full((40, 2), 0.5))
+    assert (share is not None and (share == 0.5).all()) == (condition is blind)
     assert is_late(books["waited"] / np.maximum(books["settled"], 1.0), rest).all() == (condition is late)
     reason = {exhausted: "budget_exhausted", ended: "ended"}.get(condition, "policy")
     assert set(choice.reason) >= {reason}

@@ -59,12 +59,13 @@ def by_hand(left, free, held, predicted, delay, rest):
     return left / until, (left / until) / (capacity / delay) if capacity else delay / until
 
 
-@given(money, money, money, st.floats(1e-3, 1e4), st.floats(1.0, 1e4), st.integers(1, 10_000))
+@given(money, money, st.floats(1e-3, 1e4), st.floats(1.0, 1e4), st.integers(1, 10_000))
 def test_the_pace_of_one_resource_and_the_paces_of_arrays_are_those_that_the_text_describes(
-    free, held, left, predicted, delay, rest
+    unspent, held, predicted, delay, rest
 ):
-    rho, share = pace_of_one(left, free, held, predicted, delay, rest)
-    table = [np.array([[each]]) for each in (left, free, held, predicted, delay, float(rest))]
+    left, free = max(unspent - predicted, 0.0), max(unspent - held, 0.0)
+    rho, share = pace_of_one(unspent, held, predicted, delay, rest)
+    table = [np.array([[each]]) for each in (unspent, held, predicted, delay, float(rest))]
     rhos, shares = paces(*table)
     if delay > DELAY_SHARE_MIN * rest:
         expected = by_hand(left, free, held, predicted, delay, rest)
@@ -72,7 +73,7 @@ def test_the_pace_of_one_resource_and_the_paces_of_arrays_are_those_that_the_tex
         np.testing.assert_allclose((rhos[0, 0], shares[0, 0]), (rho, share), rtol=1e-12)
     else:
         assert rhos[0, 0] == rho == left / rest
-        assert share == 0.0
+        assert np.isnan(share)
         assert shares is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from cbwk_core.oracles.newton import PRODUCT_CACHED
+from cbwk_core.oracles.newton_state import PRODUCT_CACHED
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,

@@ -181,29 +181,20 @@ def test_one_lane_is_late_where_the_lanes_are(lanes):
 
 
 @compares(pace.paces, pace.pace_of_one)
-@given(tables(money, money, money, money, delays, rests), st.booleans())
+@given(tables(odd(-10.0, 1e4, 0.0, 1e-9), money, money, delays, rests), st.booleans())
 def test_the_pace_of_one_resource_is_that_of_the_lanes(table, closed):
     """Lanes that are late and lanes that are not stand side by side; where `closed`, no decision is open."""
-    left, free, held, predicted, delay, rest = table
+    unspent, held, predicted, delay, rest = table
     delay, rest = delay[:, :1], rest[:, :1]
     if closed:
         held, predicted = 0.0 * held, 0.0 * predicted
-    rho, blocking = pace.paces(left, free, held, predicted, delay, rest)
+    rho, blocking = pace.paces(unspent, held, predicted, delay, rest)
     assert (blocking is None) == (not pace.is_late(delay, rest).any())
-    for lane, j in np.ndindex(left.shape):
-        amounts = [each[lane, j].item() for each in (left, free, held, predicted)]
+    for lane, j in np.ndindex(unspent.shape):
+        amounts = [each[lane, j].item() for each in (unspent, held, predicted)]
         one = pace.pace_of_one(*amounts, delay[lane, 0].item(), rest[lane, 0].item())
-        found = rho[lane, j], 0.0 if blocking is None else blocking[lane, j]
+        found = rho[lane, j], np.nan if blocking is None else blocking[lane, j]
         np.testing.assert_allclose(one, found, **CLOSE)
-
-
-@compares(pace.paces, pace.even_pace_of_one)
-@given(odd(-100.0, 1e4, 0.0), rests)
-def test_the_even_pace_of_one_resource_is_that_of_the_lanes_without_delay(left, rest):
-    table = np.full((1, 1), max(left, 0.0))
-    rho, blocking = pace.paces(table, table, table, table, np.zeros((1, 1)), np.full((1, 1), rest))
-    assert rho.item() == pace.even_pace_of_one(left, rest)
-    assert blocking is None
 
 
 @compares(pace.blocked, pace.blocked_of_one)
@@ -214,15 +205,17 @@ def test_the_blocked_cost_of_one_resource_is_that_of_the_rows(table):
         assert pace.blocked_of_one(*(each[at].item() for each in table)) == found[at]
 
 
-@compares(pace.is_blind, pace.is_blind_for_one)
+@compares(pace.blind_share, pace.blind_share_of_one)
 @given(
     st.lists(st.tuples(*[st.sampled_from([0.0, BLIND_COUNT - 1.0, BLIND_COUNT + 0.0, 500.0])] * 2), min_size=1),
     st.lists(st.sampled_from([1.0, UNPACED_BUDGET_MAX, UNPACED_BUDGET_MAX + 1.0, 1e6]), min_size=1, max_size=4),
 )
-def test_one_lane_is_blind_where_the_lanes_are(lanes, budgets):
+def test_one_lane_plays_with_the_probability_of_the_lanes_while_blind(lanes, budgets):
     opened, settled = (np.array(column) for column in zip(*lanes, strict=True))
-    found = pace.is_blind(opened, settled, np.tile(budgets, (len(lanes), 1)))
-    assert found.tolist() == [pace.is_blind_for_one(*lane, budgets) for lane in lanes]
+    granted, rho = np.tile(budgets, (len(lanes), 1)), [each / 500.0 for each in budgets]
+    found = pace.blind_share(opened, settled, granted, granted / 500.0)
+    expected = [pace.blind_share_of_one(*lane, budgets, rho) for lane in lanes]
+    assert expected == ([1.0] * len(lanes) if found is None else found.tolist())
 
 
 def modules():
