@@ -60,7 +60,7 @@ class Round:
     prices: list
 
 
-def algorithm_1(x, uniforms, outcomes, budgets, horizon, *, z=None, first=0, rounds=None, cost_factor=None):
+def algorithm_1(x, uniforms, outcomes, budgets, horizon, *, z=None, first=0, rounds=None, cost_factor=None, end=None):
     """Algorithm 1 with K real arms and the null arm last; `outcomes[t][arm]` is (reward, costs…) in max costs.
 
     x: (T, K, m). Returns the list of rounds until exit. Stage two of Algorithm 2 starts at round `first` with `budgets`
@@ -81,7 +81,7 @@ def algorithm_1(x, uniforms, outcomes, budgets, horizon, *, z=None, first=0, rou
     oracles = [Glmtron(m) for _ in range(d + 1)]
     spent = [0.0] * d
     history = []
-    for t in range(first, first + rounds):
+    for t in range(first, first + rounds if end is None else end):
         prices = [radius * w for w in weights[:-1]]
         scores = []
         for a in range(arms):
@@ -115,11 +115,16 @@ def algorithm_1(x, uniforms, outcomes, budgets, horizon, *, z=None, first=0, rou
     return history
 
 
-def algorithm_2(x, uniforms, outcomes, budgets, horizon):
-    """Algorithm 2 with the paper's M(T0), equal budgets; contexts are collected while the null arm is played."""
+def algorithm_2(x, uniforms, outcomes, budgets, horizon, end=None):
+    """Algorithm 2 with the paper's M(T0), equal budgets; contexts are collected while the null arm is played.
+
+    K counts the null arm, as in the paper; its own rounds of stage one teach nothing and are left out. `end`: the round
+    before which to stop, where x has fewer rows than the horizon.
+    """
     arms, m = x.shape[1], x.shape[2]
     d, budget = len(budgets), budgets[0]
-    t0 = math.ceil((m * d) ** (1 / 3) * math.sqrt(horizon / arms))
+    K = arms + 1
+    t0 = math.ceil((m * d) ** (1 / 3) * math.sqrt(horizon / K))
     history, spent = [], np.zeros(d)
     estimates = []
     for a in range(arms):
@@ -135,7 +140,7 @@ def algorithm_2(x, uniforms, outcomes, budgets, horizon):
     contexts = range(arms * t0, (arms + 1) * t0)
     history += [Round(-1, [0.0] * arms + [1.0], []) for _ in contexts]
     error = m * math.log(horizon) / t0
-    margin = math.sqrt(arms * (error + d * d * error) + 4 * math.log(horizon * d) / t0)
+    margin = math.sqrt(K * (error + d * d * error) + 4 * math.log(horizon * d) / t0)
     rewards = [estimates[a][0] @ x[t, a] / t0 for t in contexts for a in range(arms)]
     costs = [[estimates[a][j + 1] @ x[t, a] / t0 for t in contexts for a in range(arms)] for j in range(d)]
     simplex = np.kron(np.eye(t0), np.ones(arms))
@@ -149,5 +154,5 @@ def algorithm_2(x, uniforms, outcomes, budgets, horizon):
     start = (arms + 1) * t0
     left = [budget - used for used in spent]
     rest = horizon - start
-    history += algorithm_1(x, uniforms, outcomes, left, horizon, z=z, first=start, rounds=rest, cost_factor=z)
+    history += algorithm_1(x, uniforms, outcomes, left, horizon, z=z, first=start, rounds=rest, cost_factor=z, end=end)
     return history, z, margin

@@ -23,7 +23,7 @@ def scenario(seed, horizon, arms, dimension, resources):
 def play(policy, x, uniforms, outcomes):
     state, history = policy.init(), []
     unit = policy.problem.unit
-    for t in range(policy.horizon):
+    for t in range(len(x)):
         if policy.refresh_due(state):
             state = policy.refresh(state)
         choice = policy.decide(state, x[t : t + 1], uniforms[t : t + 1])
@@ -86,6 +86,22 @@ def test_paper_preset_with_two_stages_plays_the_arms_of_algorithm_2(seed):
     )
     history, state = play(policy, x, uniforms, outcomes)
     expected, z, _ = naive.algorithm_2(x, uniforms, outcomes, [budget] * resources, horizon)
+    assert [arm for arm, _, _ in history] == [step.arm for step in expected]
+    np.testing.assert_allclose([p for _, p, _ in history], [step.probabilities for step in expected], atol=1e-9)
+    np.testing.assert_allclose(state.stage.radius, z, rtol=1e-9)
+
+
+def test_the_radius_of_algorithm_2_is_that_of_the_program_where_the_margin_leaves_room_for_it():
+    """M(T0) is 0.64 here and OPT̂ about a tenth, so Z is three quarters of T/B; auto chooses Algorithm 2 by itself."""
+    horizon, budget, rounds = 100_000, 80_000.0, 1_000
+    x, uniforms, outcomes = scenario(7, rounds, 1, 1, 1)
+    outcomes[..., 0] *= 0.1
+    policy = SquareCBwK(arms=1, dimension=1, resources=1, horizon=horizon, budget=budget, preset="paper")
+    history, state = play(policy, x, uniforms, outcomes)
+    expected, z, margin = naive.algorithm_2(x, uniforms, outcomes, [budget], horizon, end=rounds)
+    assert margin < 0.65
+    assert z < 0.8 * horizon / budget
+    assert len(history) == rounds
     assert [arm for arm, _, _ in history] == [step.arm for step in expected]
     np.testing.assert_allclose([p for _, p, _ in history], [step.probabilities for step in expected], atol=1e-9)
     np.testing.assert_allclose(state.stage.radius, z, rtol=1e-9)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cbwk_core import RULES_KNOWN, RULES_VERSION, SquareCBwK, snapshot
@@ -38,3 +39,20 @@ def test_a_policy_keeps_its_version_for_good():
     with pytest.raises(ValueError, match="rules cannot change, was 1, got 2"):
         POLICY.adopt(older, older.init())
     replace(older, budget=70).adopt(older, older.init())
+
+
+@pytest.mark.parametrize(("rules", "features"), [(1, 3), (2, 101)])
+def test_from_version_2_on_gamma_counts_the_features_of_a_kernel(rules, features):
+    policy = SquareCBwK(
+        arms=4, dimension=2, resources=1, horizon=100, budget=50, model="per_arm", oracle="kernel", rules=rules
+    )
+    assert policy.parameters == 4 * features  # in every block; the constant is one of them
+    # The noise before the first outcome is 1/12 at prices of 0.
+    np.testing.assert_allclose(policy.quote(policy.init()).gamma, 4.0 * np.sqrt(5 * 12 / (4 * features)))
+
+
+@pytest.mark.parametrize(("rules", "blocks"), [(1, 1), (2, 4)])
+def test_from_version_2_on_the_regret_of_gradient_descent_counts_the_blocks(rules, blocks):
+    sizes = {"arms": 4, "dimension": 2, "resources": 3, "horizon": 100, "budget": 50}
+    policy = SquareCBwK(**sizes, model="per_arm", preset="paper", oracle="gradient", rules=rules)
+    np.testing.assert_allclose(policy.oracle_regrets(900), [30 * blocks**0.5, 90 * blocks**0.5])

@@ -48,30 +48,34 @@ def test_with_the_measured_margin_the_radius_fits_in_95_of_100_runs_and_says_mor
     assert np.median(found.radius) < 0.9 * horizon / budget
 
 
-@given(sizes=sizes, horizon=st.integers(1, 10**7))
-def test_stage_one_plays_every_arm_for_the_least_whole_number_above_the_formula(sizes, horizon):
-    t0 = two_stage.theory_length(problem_of(**sizes, horizon=horizon))
-    volume, K = sizes["dimension"] * sizes["resources"], sizes["arms"]
+RULES = st.sampled_from([1, 2])
+
+
+@given(sizes=sizes, horizon=st.integers(1, 10**7), rules=RULES)
+def test_stage_one_plays_every_arm_for_the_least_whole_number_above_the_formula(sizes, horizon, rules):
+    t0 = two_stage.theory_length(problem_of(**sizes, horizon=horizon), rules)
+    volume, K = sizes["dimension"] * sizes["resources"], sizes["arms"] + (rules == 2)  # the paper counts the null arm
     assert (t0 - 1) ** 6 * K**3 < volume**2 * horizon**3 <= t0**6 * K**3
 
 
-@given(sizes=sizes, horizon=st.integers(1, 10**9))
-def test_the_papers_margin_is_its_formula(sizes, horizon):
+@given(sizes=sizes, horizon=st.integers(1, 10**9), rules=RULES)
+def test_the_papers_margin_is_its_formula(sizes, horizon, rules):
     problem = problem_of(**sizes, horizon=horizon)
-    K, m, d, T, t0 = sizes["arms"], sizes["dimension"], sizes["resources"], horizon, two_stage.theory_length(problem)
+    K, m, d, T = sizes["arms"] + (rules == 2), sizes["dimension"], sizes["resources"], horizon
+    t0 = two_stage.theory_length(problem, rules)
     error_of_reward = m * math.log(T) / t0
     error_of_costs = m * d * math.log(T) / t0
     squared = K * (error_of_reward + d * error_of_costs) + 4.0 * math.log(T * d) / t0
-    assert stage_estimate.paper_margin(problem) ** 2 == pytest.approx(squared, rel=1e-9, abs=1e-12)
+    assert two_stage.paper_margin(problem, rules) ** 2 == pytest.approx(squared, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=20)
 @given(sizes=sizes, data=st.data())
 def test_before_the_smallest_informative_horizon_the_papers_margin_is_at_least_1(sizes, data):
     least = smallest_informative_horizon(**sizes)
-    assert stage_estimate.paper_margin(problem_of(**sizes, horizon=least)) < 1.0
+    assert two_stage.paper_margin(problem_of(**sizes, horizon=least), rules=2) < 1.0
     for before in (least - 1, data.draw(st.integers(8, least - 1))):
-        assert stage_estimate.paper_margin(problem_of(**sizes, horizon=before)) >= 1.0
+        assert two_stage.paper_margin(problem_of(**sizes, horizon=before), rules=2) >= 1.0
 
 
 @pytest.mark.parametrize("mode", ["paper", "measured"])
@@ -90,7 +94,7 @@ def test_stage_one_of_the_paper_has_exactly_as_many_outcomes_of_every_arm_and_as
     environment = ENVIRONMENTS[1]
     policy = policy_for(environment, 1_000, "paper", "paper")
     stage = first_stage(policy, environment, range(4))
-    t0 = two_stage.theory_length(policy.problem)
+    t0 = two_stage.length(policy)
     assert stage.contexts.shape == (t0, 4, 2, 5)
     for lane in range(4):
         played = stage.arms[stage.weights[:, lane] > 0, lane]
@@ -100,7 +104,7 @@ def test_stage_one_of_the_paper_has_exactly_as_many_outcomes_of_every_arm_and_as
 def test_stage_one_of_the_authors_draws_arms_uniformly_and_then_only_looks():
     environment = ENVIRONMENTS[1]
     policy = policy_for(environment, 1_000, "authors", "measured")
-    t0 = two_stage.theory_length(policy.problem)
+    t0 = two_stage.length(policy)
     rng, state, x = np.random.default_rng(1), policy.init(), np.full((1, 2, 5), 0.1)
     for t in range(3 * t0):
         choice = policy.decide(state, x, rng.random(1))
@@ -117,7 +121,7 @@ def test_stage_one_of_the_authors_draws_arms_uniformly_and_then_only_looks():
 
 @pytest.mark.parametrize("model", ["shared", "per_arm"])
 def test_a_caller_who_logs_stage_one_finds_the_same_radius_as_a_state_that_collects_it(model):
-    sizes = {"arms": 2, "dimension": 2, "resources": 1, "horizon": 300, "budget": 150, "max_cost": 2.0, "model": model}
+    sizes = {"arms": 2, "dimension": 2, "resources": 1, "horizon": 450, "budget": 225, "max_cost": 2.0, "model": model}
     collecting = SquareCBwK(**sizes, preset="paper", two_stage=True, stage_one="uniform")
     logging = SquareCBwK(**sizes, preset="paper", two_stage=True, stage_one="logged")
     rng, states, log, contexts = np.random.default_rng(2), [collecting.init(), logging.init()], [], []
@@ -153,7 +157,7 @@ def test_a_caller_who_logs_stage_one_finds_the_same_radius_as_a_state_that_colle
     found = stage_estimate.estimate(logging, stage, "measured")
     second = two_stage.second_stage(logging, states[1], found.radius)
     expected = collecting.refresh(states[0])
-    assert second.stage.radius == expected.stage.radius < 300 / 75
+    assert second.stage.radius == expected.stage.radius < 450 / 112.5
     np.testing.assert_array_equal(second.books, expected.books)
 
 
@@ -164,16 +168,16 @@ def test_an_unknown_way_to_run_stage_one_is_refused():
 
 @pytest.mark.parametrize(("mode", "preset"), [("paper", "paper"), ("measured", "authors"), (True, "paper")])
 def test_a_budget_that_stage_one_could_exhaust_is_refused_with_what_is_needed_and_what_there_is(mode, preset):
-    needed = 5 * 63  # (K + 2)·T0 with T0 = ⌈∛40·√(1000/3)⌉
+    needed = 6 * 55  # (K + 2)·T0 with K = 4, the null arm among them, and T0 = ⌈∛40·√(1000/4)⌉
     SquareCBwK(**SIZES, horizon=1_000, budget=needed + 1, preset=preset, two_stage=mode)
-    with pytest.raises(ValueError, match=r"budget above \(K \+ 2\)·T0 = 315 max costs, got 315"):
+    with pytest.raises(ValueError, match=r"budget above \(K \+ 2\)·T0 = 330 max costs, got 330"):
         SquareCBwK(**SIZES, horizon=1_000, budget=[1_000, needed, 1_000, 1_000], preset=preset, two_stage=mode)
 
 
 def one_arm(rewards, costs):
     """Stage one of a policy with one arm, one feature, always 1, and one cost: predictions are Σy/(1 + n)."""
     policy = SquareCBwK(
-        arms=1, dimension=1, resources=1, horizon=400, budget=300.0, model="per_arm", preset="authors", two_stage=True
+        arms=1, dimension=1, resources=1, horizon=800, budget=600.0, model="per_arm", preset="authors", two_stage=True
     )
     state, x = policy.init(), np.ones((1, 1))
     for t in range(40):
@@ -219,11 +223,56 @@ def test_an_arm_with_fewer_outcomes_than_groups_leaves_the_radius_at_its_widest(
     np.testing.assert_allclose(found.radius, 400 / 300)
 
 
-# K·T0 is 3·198 = 594 at T = 10,000 with m = 10 and d = 4, a fifth of 2,970.
-AUTO = {**SIZES, "horizon": 10_000, "budget": 2_970.0, "preset": "paper"}
+# Theorem 4.2 applies to one arm and one feature, B = 0.9·T, from T = 13,000 or so on: M(T0) is then below 0.9.
+PROVEN = {"arms": 1, "dimension": 1, "resources": 1, "horizon": 20_000, "budget": 18_000.0, "preset": "paper"}
 
 
-def test_auto_has_two_stages_for_the_paper_preset_where_stage_one_spends_at_most_a_fifth():
+def test_auto_of_the_paper_preset_is_algorithm_2_where_theorem_4_2_applies():
+    policy = SquareCBwK(**PROVEN)
+    assert two_stage.mode_of(policy) == "paper"
+    assert policy.unmet_condition is None
+    assert not policy.init().stage.running.any()
+    assert two_stage.length(policy) == 100
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"preset": "authors"},
+        {"preset": "practical"},
+        {"budget": 15_000.0},
+        {"horizon": 10_000, "budget": 9_000.0},
+        {"gamma": 5.0},
+        {"z": 2.0},
+        {"oracle": "gradient"},
+        {"oracle": "kernel"},
+        {"link": "logistic"},
+        {"arms": 0},
+    ],
+    ids=repr,
+)
+def test_auto_is_algorithm_1_where_theorem_4_2_does_not_apply(other):
+    policy = SquareCBwK(**{**PROVEN, **other})
+    assert two_stage.mode_of(policy) == "off"
+    assert policy.unmet_condition is None
+
+
+def test_two_stages_asked_for_without_their_condition_say_which_one_fails():
+    small = SquareCBwK(**{**PROVEN, "horizon": 1_000, "budget": 900.0}, two_stage="paper")
+    t0 = math.ceil(math.sqrt(1_000 / 2))
+    margin = math.sqrt(2 * 2 * math.log(1_000) / t0 + 4 * math.log(1_000) / t0)
+    assert small.unmet_condition.startswith(
+        f"theorem 4.2 needs a budget above T·M(T0) = {1_000 * margin:.1f} max costs"
+    )
+    poor = Problem.of(arms=1, dimension=1, resources=1, horizon=10**8, budget=4 * 7_072.0)
+    assert "(K + 2)·T0 = 28288.0" in two_stage.unmet_condition(poor, rules=2)
+
+
+# With rules 1: K·T0 is 3·198 = 594 at T = 10,000 with m = 10 and d = 4, a fifth of 2,970.
+AUTO = {**SIZES, "horizon": 10_000, "budget": 2_970.0, "preset": "paper", "rules": 1}
+
+
+def test_auto_of_rules_1_has_two_stages_for_the_paper_preset_where_stage_one_spends_at_most_a_fifth():
     auto = SquareCBwK(**AUTO)
     asked = SquareCBwK(**AUTO, two_stage="measured")
     assert two_stage.mode_of(auto) == "measured"
@@ -247,7 +296,7 @@ def test_auto_has_two_stages_for_the_paper_preset_where_stage_one_spends_at_most
     ],
     ids=repr,
 )
-def test_auto_has_one_stage_everywhere_else(other):
+def test_auto_of_rules_1_has_one_stage_everywhere_else(other):
     policy = SquareCBwK(**{**AUTO, **other})
     assert two_stage.mode_of(policy) == "off"
     assert two_stage.length(policy) == 0
