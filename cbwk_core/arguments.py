@@ -12,11 +12,7 @@ from cbwk_core.ticket import NULL_ARM
 
 
 def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
-    """Return one number in [0, 1) per request.
-
-    >>> checked_uniforms([0.25, 0.5], rows=2)
-    array([0.25, 0.5 ])
-    """
+    """Return one number in [0, 1) per request."""
     u = finite("uniforms", uniforms, (rows,))
     if rows and not (u.min() >= 0.0 and u.max() < 1.0):
         raise ValueError(f"uniforms must lie in [0, 1), got {u.min()}..{u.max()}")
@@ -24,11 +20,7 @@ def checked_uniforms(uniforms: ArrayLike, rows: int) -> Array:
 
 
 def checked_exclude(exclude: ArrayLike, rows: int, candidates: int) -> NDArray[np.bool_]:
-    """Return which candidates each request excludes, (rows, candidates).
-
-    >>> checked_exclude([[False, True]], rows=1, candidates=2)
-    array([[False,  True]])
-    """
+    """Return which candidates each request excludes, (rows, candidates)."""
     excluded = as_array("exclude", exclude)
     if excluded.dtype != np.bool_ or excluded.shape != (rows, candidates):
         raise ValueError(
@@ -38,11 +30,7 @@ def checked_exclude(exclude: ArrayLike, rows: int, candidates: int) -> NDArray[n
 
 
 def checked_holds(holds: ArrayLike, rows: int, candidates: int, unit: Array) -> Array:
-    """Return the most that each candidate can cost, (1 or n, candidates, d), at most `unit` of each resource.
-
-    >>> checked_holds([[0.5], [1.0]], rows=3, candidates=2, unit=np.ones(1)).shape
-    (1, 2, 1)
-    """
+    """Return the most that each candidate can cost, (1 or n, candidates, d), at most `unit` of each resource."""
     given = numbers("holds", holds)
     given = given[None] if given.ndim == 2 else given
     checked = finite("holds", given, (None, candidates, len(unit)))
@@ -55,11 +43,7 @@ def checked_holds(holds: ArrayLike, rows: int, candidates: int, unit: Array) -> 
 
 
 def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
-    """Return the amounts that are free to hold, (lanes, d), in the number type of the caller.
-
-    >>> checked_free([5, 7], lanes=1, resources=2)
-    array([[5, 7]])
-    """
+    """Return the amounts that are free to hold, (lanes, d), in the number type of the caller."""
     given = as_array("free", free)
     given = given[None] if given.ndim == 1 else given
     shape = (lanes, resources)
@@ -69,11 +53,7 @@ def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
 
 
 def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
-    """Return the arm of each row: the null arm, or an arm from 0 to `last`.
-
-    >>> checked_arms([2, NULL_ARM], rows=2, last=2)
-    array([ 2, -1])
-    """
+    """Return the arm of each row: the null arm, or an arm from 0 to `last`."""
     arms = as_array("arm", arm)
     if arms.shape != (rows,) or arms.dtype.kind not in "iu":
         raise ValueError(f"arm must be one integer per row ({rows}), got {arms.dtype} of shape {arms.shape}")
@@ -83,11 +63,7 @@ def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
 
 
 def checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
-    """Return whether the model learns from the outcomes: one boolean for all rows, or one per row.
-
-    >>> checked_learn([True, False], rows=2)
-    array([ True, False])
-    """
+    """Return whether the model learns from the outcomes: one boolean for all rows, or one per row."""
     flags = as_array("learn", learn)
     if flags.dtype != np.bool_ or flags.shape not in ((), (rows,)):
         raise ValueError(f"learn must be a boolean or one per row ({rows}), got {flags.dtype} of {flags.shape}")
@@ -95,11 +71,7 @@ def checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
 
 
 def checked_retired(retired: object, arms: int) -> tuple[int, ...]:
-    """Return the retired arms, sorted and without duplicates.
-
-    >>> checked_retired([2, 0, 2], arms=3)
-    (0, 2)
-    """
+    """Return the retired arms, sorted and without duplicates."""
     if not isinstance(retired, Iterable):
         raise ValueError(f"retired must be arms, got {retired!r}")
     found = list(retired)
@@ -109,11 +81,7 @@ def checked_retired(retired: object, arms: int) -> tuple[int, ...]:
 
 
 def positive_or_auto(name: str, value: float | str) -> float | str:
-    """Return the value of a setting that is "auto" or a positive number.
-
-    >>> positive_or_auto("gamma", 2), positive_or_auto("gamma", "auto")
-    (2.0, 'auto')
-    """
+    """Return the value of a setting that is "auto" or a positive number."""
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):

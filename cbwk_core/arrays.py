@@ -40,11 +40,7 @@ def finite(name: str, values: ArrayLike, shape: tuple[int | None, ...]) -> Array
 
 
 def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """Return finite floats of the given shape, from one number or from an array that broadcasts to the shape.
-
-    >>> broadcast("rho", 0.25, (3,))
-    array([0.25, 0.25, 0.25])
-    """
+    """Return finite floats of the given shape, from one number or from an array that broadcasts to the shape."""
     array = numbers(name, values)
     try:
         return without_nan(name, np.broadcast_to(array, shape))
@@ -53,15 +49,7 @@ def broadcast(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def numbers(name: str, values: ArrayLike) -> Array:
-    """Return `values` as floats of any shape. Refuse text, although numpy could convert it.
-
-    >>> numbers("costs", [[1, 2], [3, 4]])
-    array([[1., 2.],
-           [3., 4.]])
-    >>> numbers("costs", ["1"])
-    Traceback (most recent call last):
-    ValueError: costs must be numbers, got list of <U1
-    """
+    """Return `values` as floats of any shape. Refuse text, although numpy could convert it."""
     array = as_array(name, values)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, got {type(values).__name__} of {array.dtype}")
@@ -69,14 +57,7 @@ def numbers(name: str, values: ArrayLike) -> Array:
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Return `values` as an array of any type. A ValueError gives `name`, for example if rows differ in length.
-
-    >>> as_array("exclude", [True, False])
-    array([ True, False])
-    >>> as_array("exclude", [[True], [True, False]])
-    Traceback (most recent call last):
-    ValueError: exclude must be an array, got list that numpy cannot convert
-    """
+    """Return `values` as an array of any type. A ValueError gives `name`, for example if rows differ in length."""
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
@@ -84,12 +65,7 @@ def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def without_nan(name: str, array: Array) -> Array:
-    """Return the array itself if every number is finite. Otherwise raise a ValueError that gives `name`.
-
-    >>> without_nan("rewards", np.array([0.5, np.inf]))
-    Traceback (most recent call last):
-    ValueError: rewards must be finite, got inf
-    """
+    """Return the array itself if every number is finite. Otherwise raise a ValueError that gives `name`."""
     # A finite sum of squares implies finite numbers, and takes a third of the time of checking each number.
     if not isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)].flat[0]}")
@@ -97,21 +73,13 @@ def without_nan(name: str, array: Array) -> Array:
 
 
 def folded(rows: int, lanes: int) -> Iterator[slice]:
-    """Split `rows` into consecutive slices of `lanes` rows; an update applies them in this order.
-
-    >>> list(folded(4, lanes=2))
-    [slice(0, 2, None), slice(2, 4, None)]
-    """
+    """Split `rows` into consecutive slices of `lanes` rows; an update applies them in this order."""
     for start in range(0, rows, lanes):
         yield slice(start, start + lanes)
 
 
 def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Make the array read-only and return it. A frozen dataclass or a NamedTuple does not do this for its arrays.
-
-    >>> frozen(np.zeros(2)).flags.writeable
-    False
-    """
+    """Make the array read-only and return it. A frozen dataclass or a NamedTuple does not do this for its arrays."""
     freeze(array)
     return array
 

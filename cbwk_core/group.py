@@ -27,20 +27,10 @@ Shape = tuple[int, int, int, int]
 
 
 def shape_of(policy: Configuration) -> Shape | None:
-    """What policies must have in common to be decided together: arms, dimension, resources, rules; None if it cannot.
-
-    >>> from cbwk_core import SquareCBwK
-    >>> shape_of(SquareCBwK(arms=3, dimension=2, resources=1, horizon=9, budget=5, model="per_arm"))
-    (3, 2, 1, 2)
-    """
-    if (
-        policy.model != "per_arm"
-        or policy.gamma != "auto"
-        or policy.oracle != "newton"
-        or policy.forgetting is not None
-    ):
-        return None
-    return (policy.arms, policy.dimension, policy.resources, policy.rules) if serves(policy) else None
+    """What policies must share to be decided together: arms, dimension, resources, rules; None if this one cannot."""
+    if policy.model == "per_arm" and policy.gamma == "auto" and serves(policy):
+        return policy.arms, policy.dimension, policy.resources, policy.rules
+    return None
 
 
 class Group:

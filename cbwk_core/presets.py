@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 # The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed
@@ -56,31 +56,21 @@ class Preset:
         return max(self.ridge, RESIDUAL_PRIOR * sqrt(parameters)) if self.scaled_ridge else self.ridge
 
 
+_paper = Preset(
+    constant=False,
+    explore_null=True,
+    value_prices=False,
+    exits=True,
+    notebook_gamma=False,
+    projected=True,
+    ridge=1.0,
+    scaled_ridge=False,
+    watches=False,
+    linked_costs=False,
+)
 PRESETS = {
-    "paper": Preset(
-        constant=False,
-        explore_null=True,
-        value_prices=False,
-        exits=True,
-        notebook_gamma=False,
-        projected=True,
-        ridge=1.0,
-        scaled_ridge=False,
-        watches=False,
-        linked_costs=False,
-    ),
-    "authors": Preset(
-        constant=False,
-        explore_null=True,
-        value_prices=False,
-        exits=True,
-        notebook_gamma=True,
-        projected=True,
-        ridge=1.0,
-        scaled_ridge=False,
-        watches=False,
-        linked_costs=False,
-    ),
+    "paper": _paper,
+    "authors": replace(_paper, notebook_gamma=True),
     # linked_costs: where money is paid for clicks, a linear cost errs where the linear reward errs, and the errors
     # cancel in r - λ·c, whose sign decides; with a logistic reward beside a linear cost they do not cancel.
     # ridge: a prior deviation of θ of about two residual deviations; with few features any value from 0.1 to 1 did

@@ -43,12 +43,17 @@ class Request(NamedTuple):
     uniforms: Array  # (n,)
 
 
-class Drawn(NamedTuple):
-    """What n requests get."""
+class Lanes(NamedTuple):
+    """Who decides: one state of one policy, or the only lane of each of several policies of one shape."""
 
-    weights: Array  # (n, candidates + 1), null last
-    arm: Integers  # (n,), NULL_ARM for null
-    reason: tuple[str, ...]  # (n,)
+    policy: Configuration  # any of them: what they have in common
+    problem: ProblemRows
+    state: State
+    quoted: Quote
+
+
+# What n requests get: probabilities (n, candidates + 1), null last; arms (n,), NULL_ARM for null; reasons (n,).
+Drawn = tuple[Array, Integers, tuple[str, ...]]
 
 
 def quote(policy: Configuration, problem: ProblemRows, state: State, gone: Array | float) -> Quote:
@@ -93,49 +98,39 @@ def decide(
     rows, lanes = len(request.uniforms), len(state.books)
     rounds = state.books[:, ROUND] if rows == lanes else state.books[:, ROUND] + np.arange(rows)
     quoted = quote(policy, problem, state, gone)
-    weights, arm, reason = _draw(policy, problem, state, quoted, request, rounds, account)
+    weights, arm, reason = _draw(Lanes(policy, problem, state, quoted), request, rounds, account)
     source = partial(ticket, policy, quoted, request, rounds, arm)
     thought = Thought(frozen(request.predictions), frozen(quoted.prices), frozen(quoted.gamma))
     probability = weights[np.arange(rows), arm]
     return Choice(frozen(arm), frozen(probability), frozen(weights), reason, source, thought)
 
 
-def _draw(
-    policy: Configuration,
-    problem: ProblemRows,
-    state: State,
-    quoted: Quote,
-    request: Request,
-    rounds: Array,
-    account: Array,
-) -> Drawn:
+def _draw(lanes: Lanes, request: Request, rounds: Array, account: Array) -> Drawn:
     """Draw all rows at once; where money may run out within them, one by one, each from what the last one left."""
     rows = len(rounds)
-    plenty = rows == 0 or _is_plenty(problem, account, rows, policy.variant.exits)
+    plenty = rows == 0 or _is_plenty(lanes, account, rows)
     if plenty or len(account) == rows:
-        payable = None if plenty else affordable(policy, problem, account, request.holds)
-        return _draw_rows(policy, problem, state, quoted, request, rounds, payable)
+        payable = None if plenty else affordable(lanes.policy, lanes.problem, account, request.holds)
+        return _draw_rows(lanes, request, rounds, payable)
     # Whole numbers stay whole, unless holds are not: rounded down they would leave a part of what they take.
     whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
     left, drawn = account.astype(account.dtype if whole else np.float64), []
     for row in range(rows):
         one = _row(request, row)
-        payable = affordable(policy, problem, left, one.holds)
-        part = _draw_rows(policy, problem, state, quoted, one, rounds[row : row + 1], payable)
+        payable = affordable(lanes.policy, lanes.problem, left, one.holds)
+        part = _draw_rows(lanes, one, rounds[row : row + 1], payable)
         drawn.append(part)
-        if part.arm[0] != NULL_ARM:
-            left = left - one.holds[0, part.arm[0]].astype(left.dtype)
-    return Drawn(
-        np.concatenate([part.weights for part in drawn]),
-        np.concatenate([part.arm for part in drawn]),
-        tuple(part.reason[0] for part in drawn),
-    )
+        arm = part[1][0]
+        if arm != NULL_ARM:
+            left = left - one.holds[0, arm].astype(left.dtype)
+    weights, arms, reasons = zip(*drawn, strict=True)
+    return np.concatenate(weights), np.concatenate(arms), sum(reasons, ())
 
 
-def _is_plenty(problem: ProblemRows, account: Array, rows: int, exits: bool) -> bool:
+def _is_plenty(lanes: Lanes, account: Array, rows: int) -> bool:
     """Whether every row finds what it needs, whatever the other rows of its lane take."""
-    needed = problem.unit * (rows // len(account))
-    return bool((account > needed).all() if exits else (account >= needed).all())
+    needed = lanes.problem.unit * (rows // len(account))
+    return bool((account > needed).all() if lanes.policy.variant.exits else (account >= needed).all())
 
 
 def affordable(policy: Configuration, problem: ProblemRows, account: Array, holds: Array) -> Mask | None:
@@ -151,51 +146,36 @@ def affordable(policy: Configuration, problem: ProblemRows, account: Array, hold
     return np.asarray((account[:, None, :] >= holds).all(axis=2))
 
 
-def _draw_rows(
-    policy: Configuration,
-    problem: ProblemRows,
-    state: State,
-    quoted: Quote,
-    request: Request,
-    rounds: Array,
-    payable: Mask | None,
-) -> Drawn:
+def _draw_rows(lanes: Lanes, request: Request, rounds: Array, payable: Mask | None) -> Drawn:
     """Mask first, then weigh, so that the probability is exact."""
-    values = scores(_charged(problem, quoted, request), direction(quoted.prices))
+    values = scores(_charged(lanes, request), direction(lanes.quoted.prices))
     rows, candidates = values.shape
-    ended = rounds >= problem.horizon
+    ended = rounds >= lanes.problem.horizon
     allowed = None
     if request.asked is not None or payable is not None or ended.any():
         allowed = np.ones((rows, candidates), dtype=bool)
         for mask in (request.asked, payable, ~ended[:, None]):
             if mask is not None:
                 allowed[:, :-1] &= mask
-    weights, best = _weights(policy, problem, state, quoted, request, values, allowed)
-    two_stage.override(policy, state.stage, rounds, allowed, weights, best)
+    weights, best = _weights(lanes, request, values, allowed)
+    two_stage.override(lanes.policy, lanes.state.stage, rounds, allowed, weights, best)
     arm = sample(weights, best, request.uniforms)
     arm[arm == candidates - 1] = NULL_ARM
-    return Drawn(weights, arm, _reasons(allowed, request.asked, ended))
+    return weights, arm, _reasons(allowed, request.asked, ended)
 
 
-def _charged(problem: ProblemRows, quoted: Quote, request: Request) -> Array:
+def _charged(lanes: Lanes, request: Request) -> Array:
     """Predictions with costs that are at least what a decision blocks."""
-    if quoted.blocking is None:
+    blocking = lanes.quoted.blocking
+    if blocking is None:
         return request.predictions
-    charged = request.predictions.copy()
-    holds = request.holds / problem.unit[:, None]
-    charged[..., 1:] = pace.blocked(charged[..., 1:], holds, quoted.blocking[:, None])
+    charged, holds = request.predictions.copy(), request.holds / lanes.problem.unit[:, None]
+    charged[..., 1:] = pace.blocked(charged[..., 1:], holds, blocking[:, None])
     return charged
 
 
-def _weights(
-    policy: Configuration,
-    problem: ProblemRows,
-    state: State,
-    quoted: Quote,
-    request: Request,
-    values: Array,
-    allowed: Mask | None,
-) -> tuple[Array, Integers]:
+def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None) -> tuple[Array, Integers]:
+    policy, problem, state, quoted = lanes
     if not policy.variant.value_prices:
         return inverse_gap_weights(values, quoted.gamma, allowed)
     reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
@@ -218,15 +198,8 @@ def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str
 
 
 def _row(request: Request, row: int) -> Request:
-    part = slice(row, row + 1)
-    return Request(
-        x=request.x[part],
-        predictions=request.predictions[part],
-        leverage=None if request.leverage is None else request.leverage[part],
-        asked=None if request.asked is None else request.asked[part],
-        holds=request.holds if len(request.holds) == 1 else request.holds[part],
-        uniforms=request.uniforms[part],
-    )
+    rows: list[Any] = [None if each is None else each[row : row + 1] for each in request]
+    return Request(*rows)._replace(holds=request.holds if len(request.holds) == 1 else request.holds[row : row + 1])
 
 
 def ticket(policy: Configuration, quoted: Quote, request: Request, rounds: Array | Integers, arm: Integers) -> Ticket:

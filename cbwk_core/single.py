@@ -31,13 +31,7 @@ _WHOLE = np.dtype(np.int64)
 
 
 def serves(policy: Configuration) -> bool:
-    """Whether a policy's single requests can be served here.
-
-    >>> from cbwk_core import SquareCBwK
-    >>> problem = {"arms": 2, "dimension": 1, "resources": 1, "horizon": 10, "budget": 5}
-    >>> serves(SquareCBwK(**problem)), serves(SquareCBwK(**problem, preset="paper"))
-    (True, False)
-    """
+    """Whether a policy's single requests can be served here."""
     oracle = policy.regressor
     is_linear = isinstance(oracle, Newton) and oracle.link == "identity"
     return policy.variant.value_prices and is_linear and not policy.retired
@@ -190,16 +184,17 @@ class Single:
 
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count one decision: the round advances, prices move at its predicted costs, its hold is taken."""
-        books, row = state.books.tolist()[0], ticket.row_of_one()
-        charged = row.costs
+        books = state.books.tolist()[0]
+        _, value, _, costs, paces, holds = ticket.of_only_row()
+        charged = costs
         if books[self.waited] and self._is_late(books):
             shares = [share for _, share in self._paces(books)]
-            terms = zip(row.hold, self.unit, shares, row.costs, strict=True)
+            terms = zip(holds, self.unit, shares, costs, strict=True)
             charged = [pace.blocked_of_one(cost, hold / unit, share) for hold, unit, share, cost in terms]
         books[ROUND] += 1.0
         books[OPENED] += ticket.arm.item() != NULL_ARM
-        books[VALUE] += row.value
-        rows = zip(self.terms, row.costs, charged, row.rho, row.hold)  # noqa: B905
+        books[VALUE] += value
+        rows = zip(self.terms, costs, charged, paces, holds)  # noqa: B905
         for (even, _, _, position, energy, _, held, predicted), cost, charge, rho, hold in rows:
             books[position], books[energy] = dual.value_step_of_one(
                 books[position], books[energy], (charge - rho) / even
@@ -210,12 +205,13 @@ class Single:
 
     def settle(self, state: State, ticket: Ticket, reward: float, costs: list[float], learn: bool) -> State:
         """Replace the prediction of one decision for a real arm by its outcome; the oracle learns it if `learn`."""
-        books, row = state.books.tolist()[0], ticket.row_of_one()
+        books = state.books.tolist()[0]
+        expected, _, decided_in, guesses, _, holds = ticket.of_only_row()
         books[OPENED] -= 1.0
         books[SETTLED] += 1.0
-        books[self.waited] += max(books[ROUND] - 1.0 - row.round, 0.0)
-        target, surprise = [reward], [reward - row.reward]
-        rows = zip(self.terms, row.costs, row.hold, costs)  # noqa: B905
+        books[self.waited] += max(books[ROUND] - 1.0 - decided_in, 0.0)
+        target, surprise = [reward], [reward - expected]
+        rows = zip(self.terms, guesses, holds, costs)  # noqa: B905
         for (even, unit, _, position, energy, spent, held, predicted), guess, hold, paid in rows:
             actual = paid / unit
             books[position] = dual.value_replacement_of_one(books[position], books[energy], (actual - guess) / even)

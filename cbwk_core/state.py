@@ -40,11 +40,7 @@ class Columns(NamedTuple):
 
 @lru_cache(maxsize=64)
 def columns(resources: int) -> Columns:
-    """The columns for that many resources.
-
-    >>> columns(2).spent, columns(2).width
-    (slice(10, 12, None), 17)
-    """
+    """The columns for that many resources."""
     start, slices = len(_COUNTERS), []
     for name in Columns._fields:
         size = 1 if name in ("slack", "waited") else resources
@@ -83,11 +79,6 @@ class State(NamedTuple):
     oracle: Any  # the oracle's own state
     residuals: Array  # (lanes, 1 + d, 1 + d), Σ of outer products of outcome minus prediction, and a prior
     stage: Stage
-
-    @property
-    def lanes(self) -> int:
-        """How many runs stand side by side."""
-        return len(self.books)
 
     @property
     def resources(self) -> int:

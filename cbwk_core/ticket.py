@@ -24,17 +24,6 @@ ENDED, ALL_EXCLUDED, BUDGET_EXHAUSTED, POLICY = "ended", "all_excluded", "budget
 _REWARD, _VALUE, _ROUND, _VECTORS = 0, 1, 2, 3
 
 
-class TicketRow(NamedTuple):
-    """One row of a ticket in plain floats; the fields are those of `Ticket`."""
-
-    reward: float
-    value: float
-    round: float
-    costs: list[float]
-    rho: list[float]
-    hold: list[float]
-
-
 class Ticket(NamedTuple):
     """What must be kept with n decisions until they are settled or cancelled.
 
@@ -147,28 +136,19 @@ class Ticket(NamedTuple):
         context = None if self.context is None else self.context[rows]
         return Ticket(self.arm[rows], self.features[rows], self.numbers[rows], context)
 
-    def row_of_one(self) -> TicketRow:
-        """The only decision in plain floats."""
-        numbers, d = self.numbers.tolist()[0], self.numbers.shape[1] // 3 - 1
-        costs, rho, hold = numbers[_VECTORS : _VECTORS + d], numbers[_VECTORS + d : -d], numbers[-d:]
-        return TicketRow(numbers[_REWARD], numbers[_VALUE], numbers[_ROUND], costs, rho, hold)
+    def of_only_row(self) -> tuple[float, float, float, list[float], list[float], list[float]]:
+        """Reward, value, round, costs, pace and hold of the only decision, in plain floats."""
+        (reward, value, round_number, *vectors), d = self.numbers.tolist()[0], self.resources
+        return reward, value, round_number, vectors[:d], vectors[d : 2 * d], vectors[2 * d :]
 
 
 def predicted_in(stored: Array) -> Array:
-    """Reward and costs, in max costs, as predicted for the arm, (1 + d,), from a row of `Ticket.stored`.
-
-    >>> predicted_in(np.array([0.5, 0.5, 0.1, 0.2, 0.9, 0.9]))
-    array([0.5, 0.1, 0.2])
-    """
+    """Reward and costs, in max costs, as predicted for the arm, (1 + d,), from a row of `Ticket.stored`."""
     return np.concatenate([stored[:1], stored[2 : 1 + len(stored) // 2]])
 
 
 def pace_in(stored: Array) -> Array:
-    """The pace in max costs per round, (d,), from a row of `Ticket.stored`.
-
-    >>> pace_in(np.array([0.5, 0.5, 0.1, 0.2, 0.9, 0.8]))
-    array([0.9, 0.8])
-    """
+    """The pace in max costs per round, (d,), from a row of `Ticket.stored`."""
     return stored[1 + len(stored) // 2 :]
 
 

@@ -52,6 +52,15 @@ class AggregateState(NamedTuple):
     totals: Array  # (cells, targets), the sum of a cell's targets and its artificial observation
     log_weights: Array  # (lanes, targets, experts), normalised
 
+    def fault(self) -> str | None:
+        """Return what is wrong with the numbers of a forged state, after its path; None if nothing is."""
+        cells = self.keys.shape[0]
+        if self.visits.shape[0] != cells or self.totals.shape[0] != cells:
+            return " must have as many visits and totals as keys"
+        if (np.diff(self.keys) <= 0).any() or (self.visits < 1).any():
+            return " must have increasing keys of cells that were visited"
+        return None
+
 
 @dataclass(frozen=True)
 class Aggregate:

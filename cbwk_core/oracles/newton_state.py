@@ -59,6 +59,20 @@ class NewtonState(NamedTuple):
         """How many outcomes no longer count, because a change was noticed after them, (lanes,)."""
         return self.noticed[:, 1]
 
+    def fault(self) -> str | None:
+        """Return what is wrong with the numbers of a forged state, after its path; None if nothing is.
+
+        Counts are not negative, and A must be positive definite, because it is factored again from time to time.
+        """
+        if (self.noticed < 0.0).any() or (self.watch[..., 0] < 0.0).any():
+            return ".noticed and the counts of .watch must not be negative"
+        try:
+            for gram in self.gram:
+                np.linalg.cholesky(gram)
+        except np.linalg.LinAlgError:
+            return ".gram must be positive definite"
+        return None
+
 
 def predicted_with_leverage(state: NewtonState, x: Array) -> tuple[Array, Array]:
     """Return φᵀθ (n, k * blocks, targets) and φᵀA⁻¹φ (n, k * blocks) of the only lane, for features (n, k, m)."""

@@ -99,11 +99,7 @@ def value_prices(position: Array, mean_value: Array, rho: Array) -> Array:
 
 
 def value_prices_of_one(position: list[float], mean_value: float, rho: list[float]) -> list[float]:
-    """`value_prices` of one lane.
-
-    >>> value_prices_of_one([0.5], mean_value=0.2, rho=[0.1])
-    [1.0]
-    """
+    """`value_prices` of one lane."""
     return [each * (mean_value / pace) for each, pace in zip(position, rho)]  # noqa: B905
 
 
@@ -118,12 +114,7 @@ def value_steps(position: Array, energy: Array, excess: Array) -> tuple[Array, A
 
 
 def value_step_of_one(position: float, energy: float, excess: float) -> tuple[float, float]:
-    """`value_steps` of one decision and one resource.
-
-    >>> position, energy = value_step_of_one(0.0, 0.0, 1.0)
-    >>> round(position, 4), energy
-    (0.1061, 1.0)
-    """
+    """`value_steps` of one decision and one resource."""
     energy += excess * excess
     return _moved_of_one(position, energy, excess), energy
 
@@ -140,11 +131,7 @@ def value_replacements(position: Array, energy: Array, difference: Array) -> Arr
 
 
 def value_replacement_of_one(position: float, energy: float, difference: float) -> float:
-    """`value_replacements` of one cost.
-
-    >>> round(value_replacement_of_one(0.0, 0.0, 1.0), 4)
-    0.045
-    """
+    """`value_replacements` of one cost."""
     return _moved_of_one(position, energy, PRICE_CORRECTION * difference)
 
 
@@ -167,12 +154,7 @@ def value_rescaled(position: Array, factor: Array) -> Array:
 
 
 def accumulated(start: Array, rows: Array) -> Array:
-    """The sums after each of n rows (n, ...), added to the start (...) in order: the same bits as one row at a time.
-
-    >>> accumulated(np.array([1.0]), np.array([[2.0], [3.0]]))
-    array([[3.],
-           [6.]])
-    """
+    """The sums after each of n rows (n, ...), added to the start (...) in order: the same bits as one row at a time."""
     sums = rows.copy()
     sums[0] += start
     if len(sums) > 1:

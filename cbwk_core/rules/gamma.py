@@ -71,11 +71,7 @@ def practical_gamma(
 def practical_gamma_of_one(
     candidates: int, parameters: int, rounds: float, noise: float, learnt: float, forgotten: float
 ) -> float:
-    """`practical_gamma` of one lane.
-
-    >>> practical_gamma_of_one(4, 25, rounds=99.0, noise=0.25, learnt=99.0, forgotten=0.0)
-    32.0
-    """
+    """`practical_gamma` of one lane."""
     counted = rounds + 1.0
     if forgotten:
         counted *= (learnt + 1.0 - min(forgotten, learnt)) / (learnt + 1.0)

@@ -73,9 +73,6 @@ def damped_weights_of_one(scores: list[float], leverage: list[float], gamma: flo
     """`inverse_gap_weights` of one request whose candidates are all allowed, with `widths` and without exploring null.
 
     scores and leverage are those of the real arms; the result has the null arm last.
-
-    >>> [round(weight, 3) for weight in damped_weights_of_one([0.5, 0.2], [0.25, 0.25], gamma=10.0, noise=1.0)]
-    [0.833, 0.167, 0.0]
     """
     top = max(scores)
     best, count, deviations = scores.index(top), len(scores) + 1, WIDTHS * sqrt(noise)
@@ -109,10 +106,6 @@ def sample(probabilities: Array, best: Integers, uniforms: Array) -> Integers:
 
 
 def sample_of_one(probabilities: list[float], uniform: float) -> int:
-    """`sample` of one request; the best candidate has the largest probability.
-
-    >>> [sample_of_one([0.2, 0.0, 0.8], uniform) for uniform in (0.1999, 0.2, 0.9999)]
-    [0, 2, 2]
-    """
+    """`sample` of one request; the best candidate has the largest probability."""
     arm = bisect_right(list(accumulate(probabilities)), uniform)
     return arm if arm < len(probabilities) else probabilities.index(max(probabilities))

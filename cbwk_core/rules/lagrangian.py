@@ -24,11 +24,7 @@ def direction(prices: Array) -> Array:
 
 
 def direction_of_one(prices: list[float]) -> Array:
-    """`direction` of one lane: (1 + d,).
-
-    >>> direction_of_one([0.5, 2.0])
-    array([ 1. , -0.5, -2. ])
-    """
+    """`direction` of one lane: (1 + d,)."""
     return np.array([1.0, *[-price for price in prices]])
 
 
@@ -50,10 +46,6 @@ def scores(predictions: Array, u: Array) -> Array:
 
 
 def scores_of_one(predictions: Array, u: Array) -> list[float]:
-    """uᵀ(r̂, ĉ) of every candidate of one request, without the null arm: predictions (candidates, 1 + d).
-
-    >>> scores_of_one(np.array([[0.9, 0.5], [0.4, 0.1]]), direction_of_one([1.0]))
-    [0.4, 0.30000000000000004]
-    """
+    """uᵀ(r̂, ĉ) of every candidate of one request, without the null arm: predictions (candidates, 1 + d)."""
     worth: list[float] = predictions.dot(u).tolist()
     return worth

@@ -33,11 +33,7 @@ def noise(residuals: Array, learnt: Array, u: Array) -> Array:
 
 
 def noise_of_one(residuals: Array, learnt: float, u: Array) -> float:
-    """`noise` of one lane: residuals (q, q), u (q,).
-
-    >>> round(noise_of_one(first_residuals(1, 2)[0], 0.0, np.array([1.0, -1.0])) * 12, 12)
-    2.0
-    """
+    """`noise` of one lane: residuals (q, q), u (q,)."""
     return max(float(residuals.dot(u).dot(u)) / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
 
 

@@ -41,11 +41,7 @@ def is_late(delay: Array, rest: Array) -> Mask:
 
 
 def is_late_for_one(delay: float, rest: float) -> bool:
-    """`is_late` of one lane.
-
-    >>> is_late_for_one(0.0, rest=1000.0), is_late_for_one(5.0, rest=1000.0)
-    (False, True)
-    """
+    """`is_late` of one lane."""
     return delay > DELAY_SHARE_MIN * rest
 
 
@@ -77,13 +73,7 @@ def paces(unspent: Array, held: Array, predicted: Array, delay: Array, rest: Arr
 
 
 def pace_of_one(unspent: float, held: float, predicted: float, delay: float, rest: float) -> tuple[float, float]:
-    """`paces` of one lane and one resource.
-
-    >>> pace_of_one(unspent=10.0, held=0.0, predicted=0.0, delay=0.0, rest=40.0)
-    (0.25, nan)
-    >>> pace_of_one(unspent=11.0, held=3.0, predicted=1.0, delay=20.0, rest=16.0)  # (4·8 + 2·16/20) / 16
-    (2.1, 1.0)
-    """
+    """`paces` of one lane and one resource."""
     left = unspent - predicted if unspent > predicted else 0.0
     if delay <= DELAY_SHARE_MIN * rest:
         return left / rest, nan
@@ -109,11 +99,7 @@ def blocked(costs: Array, holds: Array, blocking: Array) -> Array:
 
 
 def blocked_of_one(cost: float, hold: float, blocking: float) -> float:
-    """`blocked` of one decision and one resource.
-
-    >>> blocked_of_one(0.1, hold=1.0, blocking=0.5)
-    0.5
-    """
+    """`blocked` of one decision and one resource."""
     return max(cost, hold * blocking)
 
 
@@ -135,11 +121,7 @@ def blind_share(opened: Array, settled: Array, budgets: Array, rho: Array) -> Ar
 
 
 def blind_share_of_one(opened: float, settled: float, budgets: list[float], rho: list[float]) -> float:
-    """`blind_share` of one lane.
-
-    >>> blind_share_of_one(30.0, 29.0, [500.0, 200.0], [0.5, 0.2])
-    0.2
-    """
+    """`blind_share` of one lane."""
     if opened < BLIND_COUNT or settled >= BLIND_COUNT or min(budgets) <= UNPACED_BUDGET_MAX:
         return 1.0
     return min(1.0, *rho)
