@@ -78,7 +78,7 @@ def test_a_model_of_another_shape_is_refused_with_what_differs(changes, differin
         ({}, {"forgetting": 0.99, "gamma": 3.0, "max_cost": 2.0}),
     ],
 )
-def test_what_does_not_matter_to_the_shape_may_differ(one, other):
+def test_policies_of_one_shape_may_differ_in_everything_else(one, other):
     assert shape_of(policy_of(**one)) == shape_of(policy_of(**other))
     source, target = policy_of(**one), policy_of(**other)
     assert target.decode_model(source.encode_model(taught(source, source.init()))).learnt > 0
@@ -97,7 +97,7 @@ def test_outcomes_taught_together_leave_the_same_bytes_as_one_by_one(oracle):
     assert policy.encode_model(together) == policy.encode_model(single)
 
 
-def test_the_bytes_of_a_whole_state_are_no_model_and_those_of_a_model_no_state():
+def test_the_bytes_of_a_state_are_refused_as_a_model_and_those_of_a_model_as_a_state():
     policy = policy_of()
     with pytest.raises(SnapshotError, match="not of a model"):
         policy.decode_model(policy.encode(policy.init()))
@@ -118,7 +118,7 @@ def test_bytes_with_a_bit_flipped_or_an_end_missing_are_refused(data):
 
 
 @given(st.binary(max_size=200))
-def test_garbage_under_a_right_checksum_is_refused(garbage):
+def test_garbage_with_a_correct_checksum_is_refused(garbage):
     body = b"CBWK" + struct.pack("<HI", 1, max(len(garbage) - 3, 0)) + garbage
     with pytest.raises(SnapshotError):
         policy_of().decode_model(body + blake2b(body, digest_size=16).digest())

@@ -39,7 +39,7 @@ def problem_of(*, arms, dimension, resources, horizon):
     list(zip(ENVIRONMENTS, (3_000, 1_000, 1_000), strict=True)),
     ids=["paper", "linear", "low"],
 )
-def test_with_the_measured_margin_the_radius_fits_in_95_of_100_runs_and_says_more_than_the_budget(environment, horizon):
+def test_the_radius_by_the_measured_margin_is_large_enough_in_95_of_100_runs_and_below_the_widest(environment, horizon):
     policy = policy_for(environment, horizon, "authors", "measured")
     found = stage_estimate.estimate(policy, first_stage(policy, environment, range(100)), "measured")
     budget = budget_of(horizon)
@@ -101,7 +101,7 @@ def test_stage_one_of_the_paper_has_exactly_as_many_outcomes_of_every_arm_and_as
         assert played.tolist() == [0] * t0 + [1] * t0
 
 
-def test_stage_one_of_the_authors_draws_arms_uniformly_and_then_only_looks():
+def test_stage_one_of_the_authors_draws_arms_uniformly_and_then_collects_contexts():
     environment = ENVIRONMENTS[1]
     policy = policy_for(environment, 1_000, "authors", "measured")
     t0 = two_stage.length(policy)
