@@ -183,7 +183,7 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
     share = pace.blind_share(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets, problem.rho)
     if share is not None:
         weights[:, :-1] *= share[:, None]
-        # Rounding must not give the null arm of a lane that is not blind a probability that it does not have alone.
+        # Where the share is 1, rounding could give the null arm a small probability, even one below 0.
         weights[:, -1] = np.where(share < 1.0, 1.0 - weights[:, :-1].sum(axis=1), weights[:, -1])
     return weights, best
 

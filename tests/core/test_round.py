@@ -433,6 +433,17 @@ def test_with_many_decisions_open_and_few_settled_arms_are_played_at_the_even_pa
     assert choice.reason == ("policy",) * 3
 
 
+def test_a_blind_state_with_an_even_pace_above_1_plays_every_arm_as_any_other_state_does():
+    policy = make(budget=[3.5 * HORIZON, 6.0 * HORIZON])
+    assert (policy.problem.rho > 1.0).all()
+    rng = np.random.default_rng(9)
+    state = taught(policy, rng).replaced(settled=0.0)
+    x, uniforms = features_of(policy, rng, 200), rng.random(200)
+    seeing, blind = (policy.decide(state.replaced(opened=count), x, uniforms) for count in (0.0, BLIND_COUNT))
+    np.testing.assert_array_equal(blind.probabilities, seeing.probabilities)
+    assert (blind.probabilities >= 0.0).all()
+
+
 @pytest.mark.parametrize(("opened", "settled"), [(BLIND_COUNT - 1, 0), (BLIND_COUNT, BLIND_COUNT)])
 def test_with_few_decisions_open_or_enough_settled_nothing_is_throttled(opened, settled):
     policy = make()
