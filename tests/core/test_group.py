@@ -207,7 +207,6 @@ def test_only_policies_of_one_shape_have_the_same_shape():
         {"preset": "paper", "budget": 100.0, "max_cost": 1.0},
         {"model": "shared"},
         {"gamma": 3.0},
-        {"forgetting": 0.9},
         {"retired": (1,)},
         {"link": "logistic"},
         {"oracle": "gradient"},

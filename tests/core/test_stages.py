@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbwk_core import SquareCBwK
-from tests.core.test_policy import MODELS, arrays_in, assert_same, decided, features_of
+from tests.core.test_policy import MODELS, arrays_in, assert_same, decided, features_of, played
 
 
 def two_stages(preset="authors", mode=True, **other):
