@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 # The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed
-# (DESIGN.md, "Presets, and versions of the rules"); `practical` differs only with the kernel oracle, whose features γ counts.
+# (DESIGN.md, "Presets, and versions of the rules"). `practical` differs only in γ with the kernel oracle.
 RULES_VERSION = 2
 RULES_KNOWN = (1, 2)
 

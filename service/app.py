@@ -14,22 +14,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import openapi
-from service.answers import database_problem, problem_answer, query_errors
+from service import openapi, reads
 from service.auth import KeyRing
-from service.envelope import Envelope, route_of
+from service.components import Parts
 from service.evaluation.runner import Evaluations
-from service.express import Express
-from service.gate import Gate
+from service.hot.endpoints import HOT_ROUTES, endpoint
+from service.hot.exchange import Express
+from service.hot.refusal import Gate
 from service.metrics import Metrics
-from service.parts import Parts
+from service.middleware import Envelope, route_of
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
+from service.responses import database_problem, problem_answer, query_errors
 from service.routes import admin, campaigns, evaluations, health
 from service.routes.dashboard import add_pages
-from service.routes.hot import HOT_ROUTES, endpoint
-from service.routes.parts import Submits
+from service.routes.dependencies import Submits
 from service.settings import Settings
-from service.store import reads
 from service.store.database import Database
 
 _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from service.commands import bench, campaign, demo, evaluate, export, key, prune, replay, simulate, verify
-from service.commands.parts import DatabaseUrl, settings_of
+from service.commands.console import DatabaseUrl, settings_of
 from service.settings import describe_environment
 
 # Plain help and plain tracebacks: both are read in logs and pipes as often as on a terminal.

@@ -16,7 +16,7 @@ from structlog.typing import Processor
 
 LEVELS = ("debug", "info", "warning", "error")
 
-# Set for the time of one request by service.envelope.
+# Set for the time of one request by service.middleware.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 HIDDEN = "[hidden]"

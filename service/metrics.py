@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 from service.money import ONE
 
 if TYPE_CHECKING:
-    from service.store.reads import Gauges
+    from service.reads import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

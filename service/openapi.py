@@ -16,7 +16,7 @@ from service.schemas import ANSWERS, REQUESTS
 from service.schemas.base import Answered, Body
 from service.schemas.problem import ProblemDocument
 
-# From who asks and the body to what is asked of the engine: `service.routes.batches.Asked`.
+# From who asks and the body to what is asked of the engine: `service.hot.request.Asked`.
 Reads = Callable[[Any, bytes], Any]
 
 _PROBLEMS: dict[int, problems.Problem] = {

@@ -15,10 +15,10 @@ from fastapi import FastAPI
 from service.allocation import keep_freed_memory
 from service.app import create_app
 from service.auth import KeyRing
-from service.connections import Connection, close_late
 from service.engine import Engine
 from service.evaluation.runner import end_interrupted
 from service.fault import fault_at
+from service.hot.protocol import Connection, close_late
 from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database

@@ -83,4 +83,4 @@ def test_nothing_is_taken_from_a_package_that_it_does_not_list(package):
 
 def test_the_engine_and_the_schemas_are_among_the_packages():
     names = {package.__name__ for package in PACKAGES}
-    assert {"cbwk_core", "service.client", "service.engine", "service.schemas", "service.store.reads"} <= names
+    assert {"cbwk_core", "service.client", "service.engine", "service.schemas", "service.reads"} <= names

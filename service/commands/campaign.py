@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from service.commands.console import AsJson, echo_json
 from service.commands.http import URL_DEFAULT, Url, asked, every, part, service_at
 from service.commands.import_log import import_log
-from service.commands.parts import AsJson, echo_json
 
 app = typer.Typer(rich_markup_mode=None, help="Campaigns of a running service: CBWK_URL, CBWK_API_KEY.")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.commands.console import AsJson, echo_json, progress_bar
 from service.commands.http import URL_DEFAULT, Url, asked, part, service_at
-from service.commands.parts import AsJson, echo_json, progress_bar
 
 if TYPE_CHECKING:
     import httpx

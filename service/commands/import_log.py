@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from service.commands.console import AsJson, echo_json, progress_bar
 from service.commands.http import URL_DEFAULT, Url, asked, part, refusal, service_at
-from service.commands.parts import AsJson, echo_json, progress_bar
 
 
 def import_log(

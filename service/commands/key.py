@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.parts import AsJson, DatabaseUrl, echo_json, open_database
+from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database
 
 if TYPE_CHECKING:
     from service.store.keys import StoredKey

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.parts import AsJson, DatabaseUrl, campaign_numbers, echo_json, open_database, progress_bar
+from service.commands.console import AsJson, DatabaseUrl, campaign_numbers, echo_json, open_database, progress_bar
 
 if TYPE_CHECKING:
-    from service.engine.pruning import Prunable
+    from service.engine.prune import Prunable
 
 # The longest statement counts what would go, and nobody waits for it.
 STATEMENT_TIMEOUT_MS = 3_600_000
@@ -31,7 +31,7 @@ def prune(
     until its late_window_seconds are over. A decision that is gone is unknown: feedback on it is 404, and /decide with
     its id is a new request. PostgreSQL may serve meanwhile, a SQLite file must be in nobody's use.
     """
-    from service.engine import pruning
+    from service.engine import prune as pruning
 
     moment = _moment(before)
     results: list[dict[str, Any]] = []

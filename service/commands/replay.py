@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.commands.parts import AsJson, DatabaseUrl, campaign_numbers, echo_json, open_database, progress_bar
+from service.commands.console import AsJson, DatabaseUrl, campaign_numbers, echo_json, open_database, progress_bar
 
 if TYPE_CHECKING:
-    from service.engine.replaying import Replay
+    from service.engine.replay import Replay
 
 
 def replay(
@@ -21,7 +21,7 @@ def replay(
     Models, prices, accounts and uniforms are computed again from the start, or from the opening balance that
     `cbwk prune` left. Decisions by a version of the rules that is not known are counted as not derived.
     """
-    from service.engine import replaying
+    from service.engine import replay as replaying
 
     with open_database(database_url) as database, progress_bar() as bar:
         found = [

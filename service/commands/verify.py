@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.parts import AsJson, DatabaseUrl, echo_json, open_database
+from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database
 
 if TYPE_CHECKING:
     from service.store.database import Database
@@ -20,8 +20,8 @@ def verify(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Compute accounts anew from the log, in the database itself; exits with 1 if anything differs."""
+    from service import reads
     from service.problems import Problem
-    from service.store import reads
 
     found: list[dict[str, Any]] = []
     with open_database(database_url, statement_timeout_ms=STATEMENT_TIMEOUT_MS) as database:
@@ -40,7 +40,7 @@ def verify(
 
 
 def _names(database: "Database") -> list[str]:
-    from service.store import reads
+    from service import reads
 
     names: list[str] = []
     cursor: str | None = None

@@ -11,13 +11,13 @@ from threading import Lock, Thread
 
 import structlog
 
-from service.engine import stages
+from service.engine import stage_one as stages
+from service.engine.admission import Pace
 from service.engine.background import in_background
-from service.engine.bell import Bell
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
 from service.engine.meanwhile import Meanwhile
-from service.engine.pace import Pace
-from service.engine.processor import EXPIRE_ROWS_MAX, Processor
+from service.engine.transaction import EXPIRE_ROWS_MAX, Processor
+from service.engine.wakeup import Bell
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable

@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from cbwk_core import State
 from cbwk_core.arrays import frozen
 from cbwk_core.model import shape_of, with_model
-from service.engine.administration import write_audit
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
+from service.engine.administer import write_audit
+from service.engine.changes import Work, to_json
 from service.engine.commands import Answer, ImportModel
-from service.engine.work import Work, to_json
 from service.problems import Conflict, Problem
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_column, select, update
 
-from service.engine.across import Kept
-from service.engine.ledger import Account
-from service.engine.settling import Standing
-from service.engine.work import Work
+from service.domain.ledger import Account
+from service.engine.changes import Work
+from service.engine.grouping import Kept
+from service.engine.settle import Standing
 from service.store import tables
 from service.store.database import Database
 from service.store.lookup import Lookup
-from service.store.prepared import Prepared, array_of, execute, run_on_arrays
+from service.store.statements import Prepared, array_of, execute, run_on_arrays
 
 _account, _campaign, _decision = tables.account, tables.campaign, tables.decision
 _hold, _outcome, _state = tables.hold, tables.outcome, tables.campaign_state

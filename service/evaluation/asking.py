@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
 from service.problems import Conflict, Invalid
+from service.reads.shared import seen
 from service.schemas.base import Misfit
 from service.schemas.campaign import check_config
-from service.store.reads.shared import seen
 
 ONE_STAGE = ("auto", "off", False)
 

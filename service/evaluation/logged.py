@@ -13,14 +13,14 @@ from sqlalchemy import Connection, select
 
 from cbwk_core import NULL_ARM
 from cbwk_core.evaluation import Log
-from service.engine.campaign import Campaign
-from service.engine.diverting import SHADOW
-from service.engine.explaining import EXPLAINED_ARMS_MAX, shares
-from service.engine.memory import load_campaign
+from service.domain.campaign import Campaign
+from service.domain.explanation import EXPLAINED_ARMS_MAX, shares
+from service.engine.cache import load_campaign
+from service.engine.holdout import SHADOW
+from service.reads.shared import Seen, seen
 from service.store import tables
 from service.store.database import Database
-from service.store.openings import opening_of
-from service.store.reads.shared import Seen, seen
+from service.store.opening_balance import opening_of
 
 # Numbers of the log that are read at a time, each in a read of its own: nobody waits for a long one.
 WINDOW = 5_000

@@ -19,13 +19,13 @@ import orjson
 import structlog
 from sqlalchemy import insert, update
 
-from service.engine.administration import write_audit
+from service.engine.administer import write_audit
 from service.ids import uuid7
 from service.problems import Unavailable
+from service.reads.evaluations import LOST_AFTER_SECONDS
+from service.reads.shared import seen
 from service.store import tables
 from service.store.database import Database
-from service.store.reads.evaluations import LOST_AFTER_SECONDS
-from service.store.reads.shared import seen
 from service.times import MICROS_PER_SECOND
 
 # How many may wait behind those that run.

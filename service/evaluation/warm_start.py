@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cbwk_core import State, Ticket
 from cbwk_core.model import with_model
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
 from service.money import micros_rounded_up
 from service.problems import Problem
 

@@ -26,7 +26,7 @@ from cbwk_core.evaluation import (
     what_if_budgets,
 )
 from cbwk_core.evaluation.parallel import Progress
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
 from service.evaluation.logged import Logged, read_log
 from service.money import ONE, amount
 from service.store.database import Database

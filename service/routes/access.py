@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from service.auth import Principal
 from service.problems import Forbidden, NotFound, Unauthorized
-from service.routes.parts import keyring_of
+from service.routes.dependencies import keyring_of
 
 
 async def authorised(request: Request, role: str) -> Principal:

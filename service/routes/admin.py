@@ -9,15 +9,16 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from service.answers import json_answer
+from service import reads
 from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
 from service.ids import is_id
 from service.limits import PAGE_DEFAULT, TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
 from service.openapi import answers, gives_octets, streams, takes, takes_octets
 from service.problems import NotFound
+from service.responses import json_answer
 from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
 from service.routes.campaigns import PageCursor, PageLimit
-from service.routes.parts import keyring_of, parsed, read, submitted
+from service.routes.dependencies import keyring_of, parsed, read, submitted
 from service.schemas.admin import (
     Adjusted,
     AdjustRequest,
@@ -38,7 +39,6 @@ from service.schemas.admin import (
     Timeline,
     Verification,
 )
-from service.store import reads
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 

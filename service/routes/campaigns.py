@@ -8,15 +8,15 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answers import json_answer
+from service import reads
 from service.engine.commands import CreateCampaign, PatchCampaign, SetStatus
 from service.limits import PAGE_DEFAULT, PAGE_MAX
 from service.openapi import answers, takes
+from service.responses import json_answer
 from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.routes.parts import parsed, read, submitted
+from service.routes.dependencies import parsed, read, submitted
 from service.schemas.admin import CampaignChanged
 from service.schemas.campaign import CampaignConfig, CampaignPage, CampaignPatch, CampaignView
-from service.store import reads
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 

@@ -9,17 +9,17 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answers import json_answer
+from service import reads
 from service.evaluation.asking import check_asked
 from service.evaluation.runner import Evaluations
 from service.limits import PAGE_DEFAULT
 from service.openapi import answers, takes
+from service.responses import json_answer
 from service.routes.access import Admin, ReadableCampaign, WritableCampaign
 from service.routes.campaigns import PageCursor, PageLimit
-from service.routes.parts import database_of, parsed, read
+from service.routes.dependencies import database_of, parsed, read
 from service.schemas.evaluations import EvaluationPage, EvaluationRequest, EvaluationStarted, EvaluationView
 from service.schemas.uplift import UpliftView
-from service.store import reads
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 

@@ -7,14 +7,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.answers import json_answer
+from service import reads
 from service.metrics import CONTENT_TYPE
 from service.openapi import answers, streams
 from service.problems import Forbidden
+from service.responses import json_answer
 from service.routes.access import authorised
-from service.routes.parts import engine_of, keyring_of, metrics_of, read
+from service.routes.dependencies import engine_of, keyring_of, metrics_of, read
 from service.schemas.admin import Liveness, Readiness
-from service.store import reads
 
 router = APIRouter(tags=["health"])
 

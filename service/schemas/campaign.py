@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 from cbwk_core import RULES_VERSION
 from cbwk_core.features import ContextEncoder
 from cbwk_core.features.feature import BUCKETS_MAX, DIMENSION_MAX
-from service.engine.campaign import Campaign, encoder_of
+from service.domain.campaign import Campaign, encoder_of
 from service.ids import uuid7
 from service.limits import (
     ARMS_MAX,

@@ -32,9 +32,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
 from service.store import locking
-from service.store.append import append_columns, append_rows
-from service.store.prepared import Row, execute
-from service.store.standing import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
+from service.store.bulk_insert import append_columns, append_rows
+from service.store.statements import Row, execute
+from service.store.writer import NOW_MICROS, StandingPostgresql, StandingSqlite, is_standing
 
 # A peer that vanished without a word is given up after this long, or its connection would hold a request for ever.
 _PEER_SILENT_SECONDS_MAX = 15

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from service.store import tables
-from service.store.prepared import Prepared, Row
-from service.store.standing import SAVEPOINT
+from service.store.statements import Prepared, Row
+from service.store.writer import SAVEPOINT
 
 NOT_AVAILABLE = "55P03"
 

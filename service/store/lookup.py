@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, select
 
-from service.store.append import POSTGRESQL_TYPES
-from service.store.prepared import Prepared, Row, array_of, execute, run_on_arrays
+from service.store.bulk_insert import POSTGRESQL_TYPES
+from service.store.statements import Prepared, Row, array_of, execute, run_on_arrays
 
 # Two parameters each, of which SQLite takes 32,766.
 PAIRS_MAX = 8_192

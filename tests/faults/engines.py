@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 from sqlalchemy import Connection, delete
 
-from service.engine.processor import Processor
+from service.engine.transaction import Processor
 from service.store import tables
 from service.store.database import Database
 from tests.faults.books import TABLES, Books, books_in

@@ -37,11 +37,11 @@ from service.engine.commands import (
     PatchCampaign,
     SetStatus,
 )
-from service.engine.replaying import replay
+from service.engine.replay import replay
 from service.problems import Problem
+from service.reads.verification import verify
 from service.store import tables
 from service.store.database import Database
-from service.store.reads.verification import verify
 from tests.faults.books import Books
 from tests.faults.engines import Place, place
 from tests.faults.model import ONE, OPEN, Model, Told

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
-from service.engine.processor import Processor
+from service.engine.transaction import Processor
 from service.fault import Point, pass_by
 from service.store.database import Database
 from tests.faults.books import read_books

@@ -17,10 +17,15 @@ import pytest
 from sqlalchemy import Connection, text
 
 from service.auth import Principal
-from service.engine import deciding, memory, rows, settling
-from service.engine.ledger import Account
-from service.engine.processor import Processor
-from service.store import locking, prepared, standing
+from service.domain.ledger import Account
+from service.engine import cache as memory
+from service.engine import decide as deciding
+from service.engine import rows
+from service.engine import settle as settling
+from service.engine.transaction import Processor
+from service.store import locking
+from service.store import statements as prepared
+from service.store import writer as standing
 from service.store.database import Database
 
 VARIABLE = "SEEDED_BUG"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from service.app import create_app
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
 from service.store import tables
 from service.store.database import Database
 from service.store.keys import create_key, revoke_key

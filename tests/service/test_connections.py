@@ -10,9 +10,9 @@ import uvloop
 
 from service.app import create_app
 from service.auth import KeyRing
-from service.connections import Connection
 from service.engine.commands import Answer, Item
-from service.gate import Gate
+from service.hot.protocol import Connection
+from service.hot.refusal import Gate
 from service.metrics import Metrics
 from service.server import UVICORN_OPTIONS
 from service.settings import Settings

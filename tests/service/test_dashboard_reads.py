@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from service.reads import feedback as awaited_reads
+from service.reads import statistics
 from service.store import tables
-from service.store.reads import awaited as awaited_reads
-from service.store.reads import statistics
 from tests.service.http_client import key_for
 from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
 

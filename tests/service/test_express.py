@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from service.auth import key_digest
-from service.express import HEADS_MAX, Express
+from service.hot.endpoints import HOT_ROUTES
+from service.hot.exchange import HEADS_MAX, Express
 from service.metrics import Metrics
-from service.routes.hot import HOT_ROUTES
 from tests.service.databases import campaigns_locked
 from tests.service.engine.campaigns import config
 from tests.service.http_client import ADMIN_KEY

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.gate import Gate
+from service.hot.refusal import Gate
 from service.metrics import Metrics
 
 BODY = b'{"campaign_id":"c","context":[0,0]}'

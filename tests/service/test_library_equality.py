@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from cbwk_core import NULL_ARM
-from service.engine.memory import Memory, current, load_campaign
+from service.engine.cache import Memory, current, load_campaign
 from service.store import tables
 from service.store.database import Database
 from tests.service.http_calls import calls, connected, create, failed_checks

@@ -6,9 +6,9 @@ import pytest
 
 from service.engine.commands import Expire
 from service.money import micros
+from service.reads import export
 from service.schemas import admin, campaign
 from service.store import tables
-from service.store.reads import export
 from tests.service.databases import make_holds_due
 from tests.service.http_client import key_for, served
 

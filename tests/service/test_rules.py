@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 
 from cbwk_core import RULES_VERSION
 from service.cli import main
-from service.engine import memory
+from service.engine import cache as memory
 from service.engine.commands import CreateCampaign, Decide, Feedback
 from service.problems import UnknownRules
 from service.store import tables

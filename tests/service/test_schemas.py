@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from service.answers import ERRORS_MAX, body_problem
-from service.engine.campaign import Campaign
+from service.domain.campaign import Campaign
 from service.limits import ACTIONS_MAX, ARMS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX
 from service.money import micros
+from service.responses import ERRORS_MAX, body_problem
 from service.schemas.admin import AdjustRequest, KeyRequest
 from service.schemas.campaign import CONFIG_EXAMPLE, CampaignConfig, CampaignPatch, check_config
 from service.schemas.deciding import DecideBatch, DecideItem, DecideRequest, FeedbackRequest

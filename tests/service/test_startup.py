@@ -13,9 +13,9 @@ import pytest
 
 from cbwk_core.simulation import LinearEnvironment
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
-from service.engine.processor import Processor
+from service.engine.transaction import Processor
+from service.reads import campaign, verify
 from service.store.database import Database
-from service.store.reads import campaign, verify
 from tests.service.engine.campaigns import config
 from tests.service.http_calls import calls, decide_body
 from tests.service.server_process import running_server

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from service.auth import Principal
 from service.engine.commands import Answer, Decide
-from service.ids import ID_PATTERN
-from service.limits import EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
-from service.money import AMOUNT_MAX
-from service.problems import Problem
-from service.routes import decide, feedback
-from service.schemas.usual import (
+from service.hot import decide, feedback
+from service.hot.bodies import (
     DIGITS_MAX,
     usual_decide,
     usual_decide_batch,
     usual_feedback,
     usual_feedback_batch,
 )
+from service.ids import ID_PATTERN
+from service.limits import EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
+from service.money import AMOUNT_MAX
+from service.problems import Problem
 
 ENDPOINTS = {
     "/decide": (decide, "decide", usual_decide),

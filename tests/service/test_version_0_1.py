@@ -13,7 +13,7 @@ import pytest
 
 from cbwk_core import RULES_VERSION
 from service.cli import main
-from service.engine.memory import load_campaign
+from service.engine.cache import load_campaign
 from service.store import tables
 from service.store.database import Database
 from tests.service.http_calls import calls, campaign, create

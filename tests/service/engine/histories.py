@@ -6,8 +6,8 @@ from itertools import count
 
 from sqlalchemy import select
 
+from service.engine.cache import Memory, current
 from service.engine.commands import Adjust, Decide, Expire, Feedback, PatchCampaign, SetStatus
-from service.engine.memory import Memory, current
 from service.store import tables
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from service.engine.campaign import uniform_of
+from service.domain.campaign import uniform_of
 from tests.service.engine.campaigns import config
 
 ONE = 1_000_000

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from service.engine import across
+from service.engine import grouping as across
 from service.engine.commands import CreateCampaign, Decide, Feedback, SetStatus
-from service.engine.replaying import replay
+from service.engine.replay import replay
 from service.problems import Problem
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -78,7 +78,7 @@ def test_campaigns_asked_together_decide_as_each_alone(database, monkeypatch):
         used.append(len(answers))
         return answers, written
 
-    monkeypatch.setattr("service.engine.processor.decide_across", counted)
+    monkeypatch.setattr("service.engine.transaction.decide_across", counted)
     together, alone = lived(database, "t", together=True), lived(database, "a", together=False)
     assert sum(used) > 100
     for round_number, (one, other) in enumerate(zip(together, alone, strict=True)):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from service.engine.bell import Bell
+from service.engine.wakeup import Bell
 
 
 @pytest.fixture(params=["event", "pipe"])

@@ -6,7 +6,7 @@ import numpy as np
 from structlog.testing import capture_logs
 
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
-from service.engine.processor import Processor
+from service.engine.transaction import Processor
 from service.metrics import Metrics
 from tests.service.engine.campaigns import config
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cbwk_core import NULL_ARM
-from service.engine.campaign import Campaign, uniform_of
+from service.domain.campaign import Campaign, uniform_of
+from service.domain.explanation import unpacked
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
-from service.engine.deciding import encoded_together
-from service.engine.explaining import unpacked
+from service.engine.decide import encoded_together
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store import tables
 from tests.service.engine.campaigns import accounts, config, rows, running, with_campaign

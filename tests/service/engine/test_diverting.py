@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import FixedArm, evaluate
-from service.commands.parts import campaign_numbers
-from service.engine import pruning, replaying
-from service.engine.memory import load_campaign
-from service.engine.stages import rounds_of
+from service.commands.console import campaign_numbers
+from service.engine import prune as pruning
+from service.engine import replay as replaying
+from service.engine.cache import load_campaign
+from service.engine.stage_one import rounds_of
 from service.evaluation.logged import read_log
 from tests.service.evaluation.logs import COSTS, REWARDS, campaign
 from tests.service.http_client import served

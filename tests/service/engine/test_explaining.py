@@ -5,8 +5,8 @@ import orjson
 import pytest
 
 from cbwk_core.ticket import Thought
-from service.engine.campaign import Campaign
-from service.engine.explaining import EXPLAINED_ARMS_MAX, explanation_of, packed, unpacked
+from service.domain.campaign import Campaign
+from service.domain.explanation import EXPLAINED_ARMS_MAX, explanation_of, packed, unpacked
 from tests.service.engine.campaigns import config
 
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, Item
-from service.engine.flight import expected_rounds
-from service.engine.processor import Processor
+from service.engine.horizon import expected_rounds
+from service.engine.transaction import Processor
 from service.store import tables
 from service.times import moment_text
 from tests.service.engine.campaigns import config, rows, with_campaign

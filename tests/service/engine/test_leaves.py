@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 from sqlalchemy import event
 
-from service.engine import pruning
+from service.engine import prune as pruning
 from service.engine.commands import CreateCampaign
+from service.reads import log_sums as leaves
+from service.reads.shared import seen
 from service.store import tables
-from service.store.openings import opening_of
-from service.store.reads import leaves
-from service.store.reads.shared import seen
+from service.store.opening_balance import opening_of
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.histories import lived
 

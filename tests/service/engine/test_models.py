@@ -7,9 +7,10 @@ import json
 
 import pytest
 
+from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
 from service.problems import Conflict
-from service.store import reads, tables
+from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
 
 CONTEXTS = ([0.1, 0.9], [0.5, 0.5], [0.8, 0.2])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.pace import ALWAYS_UNDER_WAY, BATCH_MAX, TELLING_COUNT, Pace
+from service.engine.admission import ALWAYS_UNDER_WAY, BATCH_MAX, TELLING_COUNT, Pace
 
 
 def paced(seconds_each, batches=40, **limits):

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, func, select, update
 
-from service.engine import pruning
+from service import reads
+from service.engine import prune as pruning
 from service.engine.commands import Answer, CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
-from service.engine.replaying import replay
+from service.engine.replay import replay
 from service.problems import NotFound
-from service.store import reads, tables
+from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.histories import lived, state_of
 

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from service.engine.commands import CreateCampaign, Decide, SetStatus
-from service.engine.processor import EXPIRE_ROWS_MAX
+from service.engine.transaction import EXPIRE_ROWS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running

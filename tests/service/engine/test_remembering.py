@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Item, SetStatus
 from service.engine.meanwhile import Meanwhile
-from service.engine.processor import Processor, _work_on
+from service.engine.transaction import Processor, _work_on
 from service.store import locking, tables
 from tests.service.engine.campaigns import accounts, config, rows, running
 
@@ -64,7 +64,7 @@ def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again
 @only_sqlite
 def test_what_the_next_decision_needs_first_is_made_while_nobody_waits(database, monkeypatch):
     processor, made, work_on = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000), [], _work_on
-    monkeypatch.setattr("service.engine.processor._work_on", lambda *given: made.append(1) or work_on(*given))
+    monkeypatch.setattr("service.engine.transaction._work_on", lambda *given: made.append(1) or work_on(*given))
     processor.run([Item(CreateCampaign(config()), 0.0)])
     processor.run([Item(Decide("c", "first", [0.3, 0.6]), 0.0)])
     assert len(made) == 2  # for itself and for the next

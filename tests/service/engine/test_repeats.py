@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine import processor as processing
 from service.engine import rows as statements
+from service.engine import transaction as processing
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
-from service.engine.processor import Processor
+from service.engine.transaction import Processor
+from service.reads import verify
 from service.store import tables
-from service.store.reads import verify
 from tests.service.engine.campaigns import config, rows
 
 

@@ -8,9 +8,10 @@ from itertools import count
 import pytest
 from sqlalchemy import delete, select, update
 
+from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel
-from service.engine.replaying import replay
-from service.store import reads, tables
+from service.engine.replay import replay
+from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.histories import lived
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.engine.commands import Adjust, Decide, Expire, Feedback
-from service.engine.replaying import replay
+from service.engine.replay import replay
 from service.problems import Conflict, Invalid, NotFound
 from service.store import tables
 from tests.service.databases import make_holds_due
@@ -259,7 +259,7 @@ def test_an_outcome_that_would_spoil_the_model_is_booked_and_not_learnt_and_thos
     def spoils(work, state, tickets):
         return not (tickets.features == 0.9).all(axis=1).any()
 
-    monkeypatch.setattr("service.engine.settling._is_sound", spoils)
+    monkeypatch.setattr("service.engine.settle._is_sound", spoils)
 
     async def play(engine):
         contexts = {"good": [0.1, 0.2], "bad": [0.9, 0.9], "fine": [0.3, 0.4]}

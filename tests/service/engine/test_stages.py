@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from cbwk_core import NULL_ARM, SquareCBwK, two_stage
-from service.engine import stages
-from service.engine.campaign import Campaign
+from service import reads
+from service.domain.campaign import Campaign
+from service.engine import stage_one as stages
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, ImportModel, PatchCampaign
-from service.engine.replaying import replay
+from service.engine.replay import replay
 from service.problems import Conflict
-from service.store import reads, tables
+from service.store import tables
 from service.store.database import Database
 from tests.service.databases import make_holds_due
 from tests.service.engine.campaigns import config, rows, running

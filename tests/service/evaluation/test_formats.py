@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from service.store.reads import export
-from service.store.reads.formats import npz, parquet
+from service.reads import export
+from service.reads.formats import npz, parquet
 from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 

@@ -6,7 +6,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
-from service.store.append import TOGETHER, Same, alike, same
+from service.store.bulk_insert import TOGETHER, Same, alike, same
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
 AWKWARD = [

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from service.store import standing, tables
+from service.store import tables
+from service.store import writer as standing
 from service.store.database import Database
 from tests.service.store.rows import add_campaigns
 

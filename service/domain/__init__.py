@@ -1,0 +1,1 @@
+"""The rules of campaigns, money and decisions: no SQL, no thread, no clock."""

@@ -1,0 +1,224 @@
+"""Decide requests of one campaign, all in one call of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import Choice
+from cbwk_core.ticket import ENDED
+from service.domain.campaign import Campaign
+from service.engine.changes import Work
+from service.engine.commands import Answer, Decide, answers_with
+from service.engine.decision_rows import answer_of, is_same_request, kept, rows_of
+from service.engine.holdout import Options, diverted, unfit
+from service.engine.horizon import is_over
+from service.engine.stage_one import is_under_way
+from service.ids import uuid7
+from service.problems import Conflict, Invalid, Problem
+
+Vectors = NDArray[np.float64]
+
+
+def encoded_together(asked: Sequence[tuple[Campaign, Sequence[Decide]]]) -> list[Vectors | None]:
+    """The contexts of several campaigns' requests as vectors, all of one declaration in one go: alone, each would take
+    several times as long. None for those that are better, or have to be, looked at by themselves."""
+    alike: dict[int, list[int]] = {}
+    for at, (campaign, _) in enumerate(asked):
+        alike.setdefault(id(campaign.encoder), []).append(at)
+    result: list[Vectors | None] = [None] * len(asked)
+    for places in alike.values():
+        if len(places) > 1:
+            contexts = [request.context for at in places for request in asked[at][1]]
+            vectors = asked[places[0]][0].encode_all(contexts)
+            if vectors is not None:
+                ends = [*accumulate(len(asked[at][1]) for at in places)]
+                for at, start, end in zip(places, [0, *ends], ends, strict=False):
+                    result[at] = vectors[start:end]
+    return result
+
+
+def decide(
+    work: Work, requests: Sequence[Decide], existing: dict[str, Any], vectors: Vectors | None = None
+) -> list[Answer | Problem]:
+    """Answer every request: repeats from what is stored, the others by one batch decision each kind.
+
+    `existing` maps decision ids to their stored rows. Where something repeats it grows by what is decided here, so that
+    a repeat inside one batch finds its first. `vectors` are the contexts of all requests, if they are encoded.
+    """
+    answers: list[Answer | Problem | None] = [None] * len(requests)
+    fresh, repeats = _parted(requests, existing)
+    if work.status != "active" or is_over(work):
+        reason = work.status if work.status != "active" else ENDED
+        for index in fresh:
+            answers[index] = _unstored(work, requests[index], reason)
+    else:
+        plain = [index for index in fresh if requests[index].actions is None]
+        if work.campaign.diverts:
+            for index in plain:
+                _decide_plain(work, requests, [index], answers)
+        else:
+            _decide_plain(work, requests, plain, answers, vectors)
+        for index in fresh:
+            if requests[index].actions is not None:
+                answers[index] = _decide_with_actions(work, requests[index])
+    if repeats:
+        existing |= {row["decision_id"]: row for made in work.decided for row in rows_of(made)}
+        for index in repeats:
+            if requests[index].decision_id in existing:
+                answers[index] = _repeat(work, requests[index], existing)
+        # Their first was refused, or needed no row: each stands for itself.
+        left = [index for index in repeats if answers[index] is None]
+        if left:
+            for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
+                answers[index] = answer
+    return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
+
+
+def _parted(requests: Sequence[Decide], existing: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    """Where those stand that are decided now, and those that repeat what was decided before or is by another here."""
+    if not existing and len({request.decision_id for request in requests}) == len(requests):
+        return range(len(requests)), ()
+    fresh: list[int] = []
+    repeats: list[int] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests):
+        known = request.decision_id is not None and (request.decision_id in existing or request.decision_id in seen)
+        (repeats if known else fresh).append(index)
+        if request.decision_id is not None:
+            seen.add(request.decision_id)
+    return fresh, repeats
+
+
+def _repeat(work: Work, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
+    row = existing[request.decision_id or ""]
+    if not is_same_request(row, request):
+        return Conflict("this decision_id was used with another body", kind="decision-id-reused")
+    return Answer(answer_of(work.campaign, row, request.explain), replayed=True)
+
+
+def _decide_plain(
+    work: Work,
+    requests: Sequence[Decide],
+    wanted: Sequence[int],
+    answers: list[Answer | Problem | None],
+    vectors: Vectors | None = None,
+) -> None:
+    """All requests for the campaign's own arms in one call."""
+    campaign = work.campaign
+    if campaign.diverts or any(requests[index].baseline for index in wanted):
+        for index in wanted:
+            answers[index] = unfit(campaign, requests[index])
+        wanted = [index for index in wanted if answers[index] is None]
+    rows = wanted
+    if vectors is None:
+        rows, vectors = _encoded(campaign, requests, wanted, answers)
+    elif len(rows) < len(requests):
+        vectors = vectors[list(rows)]
+    if not rows:
+        return
+    if not campaign.arms:
+        for index in rows:
+            answers[index] = Invalid("the campaign has no arms of its own: send actions", kind="actions-needed")
+        return
+    features = campaign.features(vectors, campaign.arm_vectors)
+    asked = [requests[index] for index in rows]
+    exclude = _excluded(campaign, asked)
+    choice = _chosen(work, features, len(rows), exclude=exclude)
+    shadow = None
+    if campaign.diverts:
+        options = Options(features, campaign.holds, campaign.arms)
+        choice, shadow = diverted(work, asked[0], choice, options)
+    bodies = kept(work, asked, choice, campaign.holds, campaign.arms, shadow)
+    for index, answer in zip(rows, answers_with(bodies), strict=False):
+        answers[index] = answer
+    for index in rows[len(bodies) :]:
+        answers[index] = _unstored(work, requests[index], ENDED)
+
+
+def _encoded(
+    campaign: Campaign, requests: Sequence[Decide], wanted: Sequence[int], answers: list[Answer | Problem | None]
+) -> tuple[Sequence[int], Vectors]:
+    """Those whose contexts can be taken, and these as vectors; the others are answered."""
+    vectors = campaign.encode_all([requests[index].context for index in wanted])
+    if vectors is not None:
+        return wanted, vectors
+    rows, encoded = [], []
+    for index in wanted:
+        try:
+            encoded.append(campaign.encode(requests[index].context))
+            rows.append(index)
+        except Problem as problem:
+            answers[index] = problem
+    return rows, np.array(encoded)
+
+
+def _decide_with_actions(work: Work, request: Decide) -> Answer | Problem:
+    """A request that brings its own arms."""
+    campaign = work.campaign
+    if campaign.arm_encoder is None:
+        return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
+    misfit = unfit(campaign, request)
+    if misfit is not None:
+        return misfit
+    if is_under_way(work):
+        return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
+    try:
+        context = campaign.encode(request.context)[None]
+        actions = list(request.actions or ())
+        arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
+        holds = [campaign.hold_of(action.get("max_cost")) for action in actions]
+    except (ValueError, KeyError) as error:
+        return Invalid(f"actions: {error}", kind="invalid-actions")
+    except Problem as problem:
+        return problem
+    if any(one > limit for hold in holds for one, limit in zip(hold, campaign.max_costs, strict=True)):
+        return Invalid("actions: a max_cost may be at most the campaign's", kind="invalid-actions")
+    ids = [str(action["id"]) for action in actions]
+    banned = set(request.exclude)
+    exclude = np.array([[action in banned for action in ids]])
+    features = campaign.features(context, arms)
+    choice = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
+    shadow = None
+    if campaign.diverts:
+        choice, shadow = diverted(work, request, choice, Options(features, holds, ids))
+    bodies = kept(work, [request], choice, holds, ids, shadow)
+    return Answer(bodies[0]) if bodies else _unstored(work, request, ENDED)
+
+
+def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_] | None:
+    """(n, arms), or None when nobody excludes anything; ids that are no arms are ignored."""
+    if not any(request.exclude for request in requests):
+        return None
+    mask = np.zeros((len(requests), len(campaign.arms)), dtype=bool)
+    for row, request in enumerate(requests):
+        for arm in request.exclude:
+            index = campaign.arm_index.get(arm)
+            if index is not None:
+                mask[row, index] = True
+    return mask
+
+
+def _chosen(work: Work, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
+    return work.campaign.policy.decide(work.state, features, work.uniforms(rows), free=work.ledger.free(), **masks)
+
+
+def _unstored(work: Work, request: Decide, reason: str) -> Answer:
+    """The answer of a campaign that is paused, archived or at its end: null, no round, nothing kept."""
+    return Answer(
+        {
+            "decision_id": request.decision_id or uuid7(work.now),
+            "campaign_id": work.campaign.id,
+            "arm": None,
+            "reason": reason,
+            "probability": 1.0,
+            "hold": {},
+            "expires_at": None,
+            "round": int(work.state.round[0]),
+            "policy_version": work.policy_version,
+        }
+    )

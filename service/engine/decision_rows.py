@@ -1,0 +1,244 @@
+"""New decisions as the log keeps them, column by column, and as they are answered.
+
+A batch has hundreds of decisions that share most of what is kept of them. Put together as rows they would cost more
+than everything else that is done for them; as columns each is a list that is made in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import compress, repeat
+from typing import Any
+
+import orjson
+
+from cbwk_core import NULL_ARM, Choice, Ticket
+from cbwk_core.ticket import ENDED
+from service.domain.campaign import Campaign
+from service.domain.explanation import explanation_of, packed
+from service.domain.tickets import numbers_kept
+from service.engine.changes import Columns, Work, iso_time, to_json
+from service.engine.commands import Decide
+from service.engine.holdout import would_have
+from service.ids import uuid7
+from service.money import amount
+from service.store.bulk_insert import alike, same
+
+DIGEST_BYTES = 8
+# The columns of the table hold, and which of a decision's they are.
+_OF_HOLD = (("campaign", "campaign"), ("decision", "sequence"), ("amounts", "hold"), ("expires_at", "expires_at"))
+
+
+def kept(
+    work: Work,
+    requests: Sequence[Decide],
+    choice: Choice,
+    holds: Sequence[Sequence[int]],
+    arm_ids: Sequence[str],
+    shadow: str | None = None,
+) -> list[dict[str, Any]]:
+    """Commit and keep every decision but those after the end, which take no round and come last; their answers."""
+    made = len(requests) - choice.reason.count(ENDED)
+    if not made:
+        return []
+    campaign, ticket = work.campaign, choice.ticket
+    if holds is campaign.holds:
+        names, texts = campaign.named_arms
+    else:
+        names, texts = [*arm_ids, None], [*map(to_json, holds), None]
+    arms, asked = choice.arm.tolist()[:made], requests[:made]
+    columns = columns_of(asked, choice, ticket, _of_campaign(work, asked, choice, arms, names, texts))
+    if shadow is not None:
+        columns["shadow"] = same(shadow, made)
+    work.decided.append(columns)
+    work.sequence += made
+    played = [holds[arm] for arm in arms if arm != NULL_ARM]
+    if played:
+        work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
+        work.held.append(holds_of(columns))
+    work.state = campaign.policy.commit(work.state, ticket.rows(slice(0, made)))
+    if shadow is not None or any(request.explain for request in requests):
+        return [
+            answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)
+        ]
+    return bodies_of(repeat(campaign.id), repeat(campaign.resources), columns)
+
+
+def _of_campaign(
+    work: Work,
+    requests: Sequence[Decide],
+    choice: Choice,
+    arms: Sequence[int],
+    arm_ids: Sequence[str | None],
+    holds: Sequence[str | None],
+) -> Columns:
+    """What the table `decision` keeps of decisions of one campaign that is the campaign's own, or the same in all.
+
+    Index -1 of ids and holds is the null arm's: none.
+    """
+    campaign, thought, now, made = work.campaign, choice.thought, work.now, len(requests)
+    assert thought is not None, "our policy says what it thought"
+    expires_at = now + campaign.ttl_micros
+    return {
+        "campaign": same(campaign.number, made),
+        "sequence": range(work.sequence + 1, work.sequence + 1 + made),
+        "decision_id": [request.decision_id or uuid7(now) for request in requests],
+        "config_version": same(campaign.version, made),
+        "policy_version": same(work.policy_version, made),
+        "place": range(made),
+        "arm": arms,
+        "arm_id": [arm_ids[arm] for arm in arms],
+        "gamma": same(float(thought.gamma[0, 0]), made),
+        "prices": same(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
+        "hold": [holds[arm] for arm in arms],
+        "decided_at": same(now, made),
+        "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),
+    }
+
+
+def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, theirs: Columns) -> Columns:
+    """What the table `decision` keeps: what is `theirs`, the campaign's or the campaigns', and the rest."""
+    made = len(requests)
+    assert choice.thought is not None, "our policy says what it thought"
+    _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
+    plain = not any(exclude) and not any(baseline) and actions.count(None) == made
+    nothing = same(None, made)
+    return {
+        **theirs,
+        "request_digest": same(b"", made) if plain else [_digest(one) if says_more(one) else b"" for one in requests],
+        "round": ticket.round.tolist()[:made],
+        "reason": alike([*choice.reason[:made]]),
+        "probability": choice.probability.tolist()[:made],
+        "context": [orjson.dumps(context).decode() for context in contexts],
+        "exclude": nothing if plain else [to_json(sorted(one)) if one else None for one in exclude],
+        "actions": nothing if plain else [None if one is None else to_json(one) for one in actions],
+        "shadow": nothing,
+        "numbers": numbers_kept(ticket)[:made],
+        "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
+    }
+
+
+def holds_of(columns: Columns) -> Columns:
+    """What the table `hold` keeps of decisions: each has a row that goes when it is settled; null has none."""
+    held = {name: columns[column] for name, column in _OF_HOLD}
+    if NULL_ARM not in columns["arm"]:
+        return held
+    return {name: [*compress(column, columns["hold"])] for name, column in held.items()}
+
+
+def bodies_of(
+    campaign_ids: Iterable[str], resources: Iterable[tuple[str, ...]], columns: Columns
+) -> list[dict[str, Any]]:
+    """The answers to decisions that nobody asked to explain, given each one's campaign and its resources."""
+    times = {time: _time(time) for time in set(columns["expires_at"])}
+    return [
+        *map(
+            _body,
+            campaign_ids,
+            columns["decision_id"],
+            columns["arm_id"],
+            columns["reason"],
+            columns["probability"],
+            map(_amounts, resources, columns["hold"]),
+            map(times.__getitem__, columns["expires_at"]),
+            columns["round"],
+            columns["policy_version"],
+        )
+    ]
+
+
+def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
+    """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
+    body = _body(
+        campaign.id,
+        row["decision_id"],
+        row["arm_id"],
+        row["reason"],
+        row["probability"],
+        _amounts(campaign.resources, row["hold"]),
+        _time(row["expires_at"]),
+        row["round"],
+        row["policy_version"],
+    )
+    if row["shadow"] is not None:
+        body["would_have"] = would_have(campaign, row["shadow"])
+    return body | explanation_of(campaign, row) if explain else body
+
+
+def _body(
+    campaign_id: str,
+    decision_id: str,
+    arm: str | None,
+    reason: str,
+    probability: float,
+    hold: Mapping[str, float],
+    expires_at: str | None,
+    round_number: int,
+    policy_version: int,
+) -> dict[str, Any]:
+    return {
+        "decision_id": decision_id,
+        "campaign_id": campaign_id,
+        "arm": arm,
+        "reason": reason,
+        "probability": probability,
+        "hold": hold,
+        "expires_at": expires_at,
+        "round": round_number,
+        "policy_version": policy_version,
+    }
+
+
+@lru_cache(maxsize=4096)  # there are as many as arms
+def _amounts(resources: tuple[str, ...], hold: str | None) -> Mapping[str, float]:
+    if hold is None:
+        return {}
+    return {resource: amount(held) for resource, held in zip(resources, orjson.loads(hold), strict=True)}
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else iso_time(micros)
+
+
+def rows_of(columns: Columns) -> Iterator[dict[str, Any]]:
+    """The same row by row, as they will be read again."""
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))
+
+
+def is_same_request(row: Any, request: Decide) -> bool:
+    """Whether a stored decision was asked for in the same words, in any order and with 1 for 1.0.
+
+    Where the request was a context and nothing else the row keeps all of it, and no digest.
+    """
+    if row["request_digest"]:
+        return bool(row["request_digest"] == _digest(request))
+    return not says_more(request) and _sorted(orjson.loads(row["context"])) == _sorted(request.context)
+
+
+def says_more(request: Decide) -> bool:
+    """Whether a request is for more than an arm for its context."""
+    return bool(request.exclude or request.actions is not None or request.baseline)
+
+
+def _digest(request: Decide) -> bytes:
+    """Of context, exclusions and actions in a canonical form."""
+    digest = blake2b(_sorted(request.context), digest_size=DIGEST_BYTES)
+    if says_more(request):
+        digest.update(_sorted(_canonical([sorted(request.exclude), request.actions, *request.baseline])))
+    return digest.digest()
+
+
+def _sorted(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _canonical(value: Any) -> Any:
+    """The same with whole numbers as floats."""
+    if isinstance(value, dict):
+        return {key: _canonical(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return float(value) if type(value) is int else value

@@ -1,0 +1,44 @@
+"""Everything that is read and not written: functions of a connection of `Database.read()`, one snapshot each."""
+
+from service.reads.administration import audit, keys
+from service.reads.campaigns import budget, budgets, campaign, campaigns
+from service.reads.evaluations import evaluation, evaluations
+from service.reads.export import FORMATS, Export, export_page, export_start
+from service.reads.feedback import feedback
+from service.reads.gauges import Gauges, gauges, ping
+from service.reads.log import decision, decisions, ledger
+from service.reads.models import ExportedModel, fitting_model, model
+from service.reads.shared import Seen
+from service.reads.statistics import arms, timeline
+from service.reads.uplift import uplift
+from service.reads.verification import verify
+
+__all__ = [
+    "FORMATS",
+    "Export",
+    "ExportedModel",
+    "Gauges",
+    "Seen",
+    "arms",
+    "audit",
+    "budget",
+    "budgets",
+    "campaign",
+    "campaigns",
+    "decision",
+    "decisions",
+    "evaluation",
+    "evaluations",
+    "export_page",
+    "export_start",
+    "feedback",
+    "fitting_model",
+    "gauges",
+    "keys",
+    "ledger",
+    "model",
+    "ping",
+    "timeline",
+    "uplift",
+    "verify",
+]
