@@ -14,9 +14,9 @@ import structlog
 from service.engine import stage_one as stages
 from service.engine.admission import Pace
 from service.engine.background import in_background
+from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
-from service.engine.meanwhile import Meanwhile
-from service.engine.transaction import EXPIRE_ROWS_MAX, Processor
+from service.engine.transaction import EXPIRE_ROWS_MAX
 from service.engine.wakeup import Bell
 from service.fault import Reached, pass_by
 from service.metrics import Metrics
@@ -70,14 +70,12 @@ class Engine:
         reached: Reached = pass_by,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        self._meanwhile = Meanwhile()
-        self._processor = Processor(
+        self._batches = BatchRunner(
             database,
             memory_bytes_max=memory_bytes_max,
             lock_timeout_ms=lock_timeout_ms,
             metrics=metrics,
             reached=reached,
-            meanwhile=self._meanwhile,
         )
         self._reached = reached
         self._on_failure = on_failure
@@ -108,7 +106,6 @@ class Engine:
         self._ended = self._loop.create_future()
         self._engine_bell, self._loop_bell = Bell(), Bell()
         self._loop.add_reader(self._loop_bell.fileno(), self._hear)
-        self._meanwhile.start()
         Thread(target=self._work, name="cbwk-engine", daemon=True).start()
         self._tasks = [asyncio.create_task(task()) for task in (self._tick, self._end_stages)]
 
@@ -184,7 +181,7 @@ class Engine:
             items = [item for waiter in batch for item in waiter.items]
             started = time.monotonic()
             try:
-                self._processor.process(items)
+                self._batches.process(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             self._reached("before-answer")
@@ -193,13 +190,12 @@ class Engine:
             # Nobody waits for the rest: clients read their answers meanwhile.
             self._sleep_until(self._is_told)
             self._keep_pace(len(items), ended - started)
-            self._processor.conclude()
-            self._processor.save_due()
-            if self._processor.failed and not self._stopping:
+            self._batches.conclude()
+            self._batches.save_due()
+            if self._batches.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)
-        self._processor.save_all()
-        self._meanwhile.close()
+        self._batches.save_all()
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -324,7 +320,7 @@ class Engine:
         given_up: set[int] = set()
         while True:
             await asyncio.sleep(STAGES_EVERY_SECONDS)
-            for number in set(self._processor.handed_out()) - given_up:
+            for number in set(self._batches.handed_out()) - given_up:
                 try:
                     found = await in_background(stages.conclusion, self._database, number)
                     if found is not None:

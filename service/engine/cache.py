@@ -1,10 +1,10 @@
-"""What a process remembers of campaigns between transactions: a cache, never the truth.
+"""The campaigns that a process caches between transactions; never the truth.
 
-The oracle of a campaign is a fold of its log. What is remembered is the fold up to some sequence number; whoever locks
-the campaign first folds what others have written since. Forgetting costs time, nothing else.
+The oracle of a campaign is a fold of its log. The cache has the fold up to some sequence number; a transaction that
+locks the campaign first folds what other processes have written since. Forgetting costs time, nothing else.
 
-How a transaction has left a campaign besides (`Left`) is believed without a look at the database where nobody else can
-have written. So it must be what was committed last, and after any failure nothing of it is believed.
+The rest of a campaign (`Remainder`) is used without reading the database where no other process can have written. So it
+must be what was committed last, and after any failure it is not used.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from service.store.opening_balance import opening_state
 
 # Outcomes folded by one statement when catching up.
 FOLD_ROWS_MAX = 5_000
-# Who is further behind the log than this many rows catches up before taking the lock.
+# A process further behind the log than this many rows catches up before it takes the lock.
 BEHIND_ROWS_MAX = 1_000
 
 log = structlog.get_logger(__name__)
 
 
 class FarBehind(Exception):  # noqa: N818
-    """There is more to fold than others should wait for; whoever meets this lets go of the lock first."""
+    """There is more of the log to fold than others should wait for: the transaction gives up its locks first."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"far behind the log of campaign {number}")
         self.number = number
 
 
-class Left(NamedTuple):
-    """The rest of how a transaction left a campaign."""
+class Remainder(NamedTuple):
+    """What a campaign consists of besides its configuration and its policy's state."""
 
     status: str
     last_event_at: int
@@ -52,7 +52,7 @@ class Left(NamedTuple):
     epoch: int | None = None  # of the transaction: see `Database.epoch`
 
 
-class Remembered(NamedTuple):
+class CachedCampaign(NamedTuple):
     """A campaign's configuration and its policy's state after the log up to `sequence`."""
 
     campaign: Campaign
@@ -61,53 +61,57 @@ class Remembered(NamedTuple):
     model_version: int
     bytes: int
     unsaved: int = 0  # outcomes that had to be folded because no snapshot has them
-    left: Left | None = None
+    remainder: Remainder | None = None
 
 
-class Memory:
-    """Campaigns by number, the least recently used forgotten first when they take more than `bytes_max`."""
+class Cache:
+    """Campaigns by number; the least recently used are forgotten first when they take more than `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._campaigns: OrderedDict[int, Remembered] = OrderedDict()
+        self._campaigns: OrderedDict[int, CachedCampaign] = OrderedDict()
         self._bytes = 0
 
-    def recall(self, number: int) -> Remembered | None:
-        """What is remembered, if anything."""
+    def get(self, number: int) -> CachedCampaign | None:
+        """The campaign, if it is cached."""
         found = self._campaigns.get(number)
         if found is not None:
             self._campaigns.move_to_end(number)
         return found
 
-    def recall_whole(self, number: int, epoch: int | None) -> tuple[Remembered, Left] | None:
-        """All there is to know of a campaign without reading it, if nobody else has written since."""
+    def unchanged(self, number: int, epoch: int | None) -> CachedCampaign | None:
+        """The campaign with its remainder, if it is cached and no other process has written since."""
         found = self._campaigns.get(number)
-        if epoch is None or found is None or found.left is None or found.left.epoch != epoch:
+        if epoch is None or found is None or found.remainder is None or found.remainder.epoch != epoch:
             return None
-        return found, found.left
+        return found
 
-    def doubt(self) -> None:
-        """Believe nothing of how campaigns were left: something went wrong, and it may have been after a commit."""
+    def distrust(self) -> None:
+        """Drop all remainders: something failed, and it may have been after a commit."""
         for number, known in self._campaigns.items():
-            self._campaigns[number] = known._replace(left=None)
+            self._campaigns[number] = known._replace(remainder=None)
 
-    def remember(
-        self, campaign: Campaign, state: State, sequence: int, model_version: int, left: Left | None = None
-    ) -> Remembered:
-        """Keep a state that was committed, or is to be forgotten if that fails; it as it is kept."""
+    def put(
+        self,
+        campaign: Campaign,
+        state: State,
+        sequence: int,
+        model_version: int,
+        remainder: Remainder | None = None,
+    ) -> None:
+        """Cache a state that was committed."""
         known = self._campaigns.get(campaign.number)
-        # A state's arrays keep their shapes as long as its campaign is what it was.
+        # The arrays of a state keep their shapes as long as its configuration does.
         size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
-        kept = Remembered(campaign, state, sequence, model_version, size, 0, left)
-        self._campaigns[campaign.number] = kept
+        cached = CachedCampaign(campaign, state, sequence, model_version, size, 0, remainder)
+        self._campaigns[campaign.number] = cached
         self._campaigns.move_to_end(campaign.number)
         self._bytes += size - (0 if known is None else known.bytes)
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
             self.forget(next(iter(self._campaigns)))
-        return kept
 
     def forget(self, number: int) -> None:
-        """Drop a campaign whose last transaction may or may not have happened."""
+        """Drop a campaign."""
         dropped = self._campaigns.pop(number, None)
         if dropped is not None:
             self._bytes -= dropped.bytes
@@ -121,17 +125,17 @@ def _size_of(part: Any) -> int:
     return 0
 
 
-def is_far_behind(memory: Memory, row: Mapping[str, Any]) -> bool:
-    """Whether much has to be read and folded to be where a `campaign_state` row is; a cold start counts from 0."""
-    known = memory.recall(row["campaign"])
+def is_far_behind(cache: Cache, row: Mapping[str, Any]) -> bool:
+    """Whether more than BEHIND_ROWS_MAX rows of the log separate the cache from a `campaign_state` row."""
+    known = cache.get(row["campaign"])
     sequence = known.sequence if known is not None and _is_of(known, row) else 0
     return bool(row["sequence"] - sequence > BEHIND_ROWS_MAX)
 
 
-def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> Remembered:
-    """The campaign of a locked `campaign_state` row as it stands, from memory, snapshot and log."""
+def current(connection: Connection, cache: Cache, row: Mapping[str, Any]) -> CachedCampaign:
+    """The campaign of a locked `campaign_state` row as it stands, from cache, snapshot and log."""
     number = row["campaign"]
-    known = memory.recall(number)
+    known = cache.get(number)
     cold = known is None or not _is_of(known, row)
     if known is None or cold:
         known = _from_snapshot(connection, row)
@@ -145,11 +149,11 @@ def current(connection: Connection, memory: Memory, row: Mapping[str, Any]) -> R
     books = campaign.policy.read_books(np.frombuffer(row["books"], dtype="<f8"))
     now = state._replace(books=books)
     unsaved = int(now.learnt[0] - known.state.learnt[0]) if cold else 0
-    return Remembered(campaign, now, row["sequence"], row["model_version"], known.bytes, unsaved)
+    return CachedCampaign(campaign, now, row["sequence"], row["model_version"], known.bytes, unsaved)
 
 
-def _is_of(known: Remembered, row: Mapping[str, Any]) -> bool:
-    """Whether the log still leads from what is remembered to the row: same model, and nothing pruned in between."""
+def _is_of(known: CachedCampaign, row: Mapping[str, Any]) -> bool:
+    """Whether the log leads from the cached state to the row: same model, and nothing pruned in between."""
     return bool(known.model_version == row["model_version"] and known.sequence >= row["pruned_through"])
 
 
@@ -163,7 +167,7 @@ def load_campaign(connection: Connection, number: int, version: int) -> Campaign
     return Campaign(number, name, version, json.loads(body))
 
 
-def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> Remembered:
+def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> CachedCampaign:
     """The newest snapshot of this model version that can be read, or the version's beginning."""
     snapshot = tables.snapshot
     found = connection.execute(
@@ -175,36 +179,36 @@ def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> Remembered
         )
         .order_by(snapshot.c.sequence.desc())
     ).mappings()
-    for kept in found:
-        campaign = load_campaign(connection, row["campaign"], kept["config_version"])
+    for stored in found:
+        campaign = load_campaign(connection, row["campaign"], stored["config_version"])
         try:
-            state = campaign.policy.decode(kept["data"])
+            state = campaign.policy.decode(stored["data"])
         except SnapshotError as error:
-            log.warning("snapshot passed over", campaign=campaign.id, sequence=kept["sequence"], error=str(error))
+            log.warning("snapshot not usable", campaign=campaign.id, sequence=stored["sequence"], error=str(error))
             continue
-        return Remembered(campaign, state, kept["sequence"], row["model_version"], 0)
+        return CachedCampaign(campaign, state, stored["sequence"], row["model_version"], 0)
     return _beginning(connection, row)
 
 
-def _beginning(connection: Connection, row: Mapping[str, Any]) -> Remembered:
-    """The state before the first round, the one that pruning left, or that the last change of the model brought."""
+def _beginning(connection: Connection, row: Mapping[str, Any]) -> CachedCampaign:
+    """The state before the first round, at the opening balance of pruning, or after the last import of a model."""
     change, number, version = tables.change, row["campaign"], row["model_version"]
     opening = opening_state(connection, number) if row["pruned_through"] else None
     if opening is not None and opening["model_version"] == version:
         campaign = load_campaign(connection, number, opening["config_version"])
-        return Remembered(campaign, campaign.policy.decode(opening["state"]), opening["through"], version, 0)
+        return CachedCampaign(campaign, campaign.policy.decode(opening["state"]), opening["through"], version, 0)
     if version == 1:
         campaign = load_campaign(connection, number, 1)
-        return Remembered(campaign, campaign.policy.init(), 0, version, 0)
-    brought = connection.execute(
+        return CachedCampaign(campaign, campaign.policy.init(), 0, version, 0)
+    imported = connection.execute(
         select(change)
         .where(change.c.campaign == number, change.c.model.is_not(None))
         .order_by(change.c.sequence.desc())
         .limit(1)
     ).one()
-    campaign = load_campaign(connection, number, json.loads(brought.body)["config_version"])
-    state = begun_model(campaign, brought.body, brought.model)
-    return Remembered(campaign, state, brought.sequence, version, 0)
+    campaign = load_campaign(connection, number, json.loads(imported.body)["config_version"])
+    state = begun_model(campaign, imported.body, imported.model)
+    return CachedCampaign(campaign, state, imported.sequence, version, 0)
 
 
 def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> State:

@@ -1,19 +1,27 @@
-"""One campaign inside one transaction: what was read, what changes, what is to be written."""
+"""What one transaction changes: the campaigns it has locked, and the rows it writes.
+
+Every new decision, hold, outcome, grant and change leaves a transaction through `Changes.write`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_column, update
 
 from cbwk_core import State
 from service.domain.campaign import Campaign
-from service.domain.ledger import Ledger
+from service.domain.ledger import Account, Ledger
+from service.store import tables
+from service.store.bulk_insert import append_columns, append_rows
+from service.store.statements import Prepared, array_of, execute, run_on_arrays
 from service.times import MICROS_PER_SECOND
 
 # Rows of a table, column by column, all of one length.
@@ -21,7 +29,7 @@ Columns = dict[str, Sequence[Any]]
 
 
 class Lesson(NamedTuple):
-    """An outcome that the policy has not heard of yet."""
+    """An outcome that the policy does not know yet."""
 
     row: Any  # of table decision
     reward: float  # scaled
@@ -30,17 +38,17 @@ class Lesson(NamedTuple):
     learn: bool  # both halves are known: the oracle learns
 
 
-class Work:
-    """A locked campaign. Its state and ledger move here; where a transaction fails nothing of it is remembered."""
+class LockedCampaign:
+    """A campaign locked by a transaction. Its state and ledger move here; a failed transaction discards them."""
 
-    one_by_one = False  # each outcome is told at once, and one that would spoil the model is not learnt
+    one_by_one = False  # each outcome is taught at once, and one that would spoil the model is not learnt
     to_learn = 0  # lessons that the oracle learns from
     learnt = 0  # outcomes learnt in this transaction
     expired = 0
     above_hold = 0
     quarantined = 0
 
-    # By hand: one is made for every campaign of every transaction, and a dataclass takes twice as long.
+    # Not a dataclass: a transaction makes one for every campaign, and a dataclass takes twice as long.
     def __init__(
         self,
         campaign: Campaign,
@@ -51,38 +59,154 @@ class Work:
         model_version: int,
         now: int,
         created_at: int,
+        changes: Changes | None = None,
     ) -> None:
         self.campaign, self.state, self.ledger, self.status = campaign, state, ledger, status
         self.sequence, self.model_version, self.created_at = sequence, model_version, created_at
         self.now = now  # microseconds; never below the campaign's last event
-        self.decided: list[Columns] = []  # new rows of the table decision
-        self.held: list[Columns] = []  # of the table hold
-        self.rows: dict[str, list[dict[str, Any]]] = {}  # of other tables
-        self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows that go
+        self.changes = changes if changes is not None else Changes()
+        self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of the tables outcome, grant and change
+        self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows to delete
         self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward
-        self.lessons: list[Lesson] = []  # outcomes that the policy is told of together
+        self.lessons: list[Lesson] = []  # outcomes that the policy learns together
         self.delays: list[float] = []  # seconds from a decision to its costs
 
-    def begin(self, now: int, *, one_by_one: bool) -> Work:
-        """The same at the beginning of a transaction."""
-        self.now, self.one_by_one = max(now, self.now), one_by_one
-        return self
-
     def append(self, table: str, **columns: Any) -> int:
-        """Number a row of the campaign's log and keep it for writing."""
+        """Give a row the next number of the campaign's log and keep it for writing."""
         self.sequence += 1
         row = {"campaign": self.campaign.number, "sequence": self.sequence, **columns}
         self.rows.setdefault(table, []).append(row)
         return self.sequence
 
     def uniforms(self, rounds: int) -> NDArray[np.float64]:
-        """Those of the next rounds."""
+        """The uniforms of the next rounds."""
         return self.campaign.uniforms(self.state.round.item(), rounds)
 
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
         return self.state.learnt.item() + self.to_learn
+
+
+_account, _hold, _state = tables.account, tables.hold, tables.campaign_state
+_NUMBER: BindParameter[int] = bindparam("number")
+_OF_HOLD = (
+    _hold.c.expires_at == bindparam("of_expiry"),
+    _hold.c.campaign == _NUMBER,
+    _hold.c.decision == bindparam("of_decision"),
+)
+_HOLD_KEY = ("of_expiry", "number", "of_decision")
+_EMPTY_HOLD = Prepared(lambda _: update(_hold).where(*_OF_HOLD).values(amounts=literal_column("'[]'")))
+_CLOSE_HOLD = Prepared(lambda _: delete(_hold).where(*_OF_HOLD))
+_MOVE_ACCOUNT = Prepared(
+    lambda _: (
+        update(_account)
+        .where(_account.c.campaign == _NUMBER, _account.c.resource == bindparam("of_resource"))
+        .values({name: bindparam(f"new_{name}") for name in Account._fields})
+    )
+)
+_MOVED = (*(f"new_{name}" for name in Account._fields), "number", "of_resource")
+_STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
+_MOVE_STATE = Prepared(
+    lambda _: (
+        update(_state)
+        .where(_state.c.campaign == _NUMBER)
+        .values({name: bindparam(f"new_{name}") for name in _STATE_COLUMNS})
+    )
+)
+_STATE_VALUES = (*(f"new_{name}" for name in _STATE_COLUMNS), "number")
+# For PostgreSQL, where every statement is a message: one statement for all rows, whose columns are arrays.
+_CLOSE_HOLDS = (
+    f"DELETE FROM hold USING unnest({array_of('int8')}, {array_of('int4')}, {array_of('int8')})"
+    " AS closed (expires_at, campaign, decision) WHERE hold.expires_at = closed.expires_at"
+    " AND hold.campaign = closed.campaign AND hold.decision = closed.decision"
+)
+_MOVE_ACCOUNTS = (
+    "UPDATE account SET granted = new.granted, held = new.held, spent = new.spent, overrun = new.overrun FROM {rows}"
+    " AS new (granted, held, spent, overrun, campaign, resource)"
+    " WHERE account.campaign = new.campaign AND account.resource = new.resource"
+)
+_ACCOUNT_TYPES = ("int8", "int8", "int8", "int8", "int4", "int2")
+# Up to this many accounts are sent as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would
+# parse the statement every time.
+ROWS_MAX = 8
+_STATE_TYPES = ("text", "int4", "int4", "int8", "int8", "text", "int8", "int4")
+_MOVE_STATES = (
+    "UPDATE campaign_state SET books = decode(new.books, 'hex'),"
+    f" {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS if name != 'books')}"
+    f" FROM unnest({', '.join(map(array_of, _STATE_TYPES))}) AS new ({', '.join(_STATE_COLUMNS)}, campaign)"
+    " WHERE campaign_state.campaign = new.campaign"
+)
+
+
+class Changes:
+    """The unit of work of one transaction."""
+
+    def __init__(self) -> None:
+        self.campaigns: dict[str, LockedCampaign] = {}  # by their ids
+        self.decisions: list[Columns] = []  # new rows of the table decision, of one campaign or of several
+        self.holds: list[Columns] = []  # new rows of the table hold
+
+    def write(self, connection: Connection) -> None:
+        """Insert the new rows, then update holds, accounts and states. Each table takes one statement."""
+        append_columns(connection, tables.decision, self.decisions)
+        append_columns(connection, tables.hold, self.holds)
+        campaigns = self.campaigns.values()
+        for name in ("outcome", "grant", "change"):
+            rows = [row for locked in campaigns if locked.rows for row in locked.rows.get(name, ())]
+            if rows:
+                append_rows(connection, tables.metadata.tables[name], rows)
+        _move_holds(connection, campaigns)
+        accounts = [
+            (*account, locked.campaign.number, resource)
+            for locked in campaigns
+            for resource, account in enumerate(locked.ledger.accounts)
+        ]
+        states = [_state_row(locked) for locked in campaigns]
+        if connection.dialect.name == "postgresql":
+            _move_accounts(connection, accounts)
+        else:
+            _MOVE_ACCOUNT.run(connection, _MOVED, accounts)
+        if connection.dialect.name == "postgresql" and len(states) > 1:
+            in_text = [[part.hex() if isinstance(part, bytes) else part for part in row] for row in states]
+            run_on_arrays(connection, _MOVE_STATES, in_text).close()
+        else:
+            _MOVE_STATE.run(connection, _STATE_VALUES, states)
+
+
+def _state_row(locked: LockedCampaign) -> tuple[Any, ...]:
+    state, campaign = locked.state, locked.campaign
+    books = state.books.astype("<f8", copy=False).tobytes()
+    rounds = state.round.item()
+    numbers = (campaign.version, locked.model_version, locked.sequence, rounds)
+    return (locked.status, *numbers, books, locked.now, campaign.number)
+
+
+def _move_holds(connection: Connection, campaigns: Collection[LockedCampaign]) -> None:
+    emptied = [(expiry, one.campaign.number, decision) for one in campaigns for expiry, decision in one.emptied_holds]
+    closed = [(expiry, one.campaign.number, decision) for one in campaigns for expiry, decision in one.closed_holds]
+    if emptied:
+        _EMPTY_HOLD.run(connection, _HOLD_KEY, emptied)
+    if not closed:
+        return
+    if connection.dialect.name == "postgresql":
+        # Planned each time, by the present number of holds: a plan kept from the first uses would read all of them.
+        cursor = run_on_arrays(connection, _CLOSE_HOLDS, closed, prepare=False)
+        gone: int = cursor.rowcount
+        cursor.close()
+    else:
+        gone = _CLOSE_HOLD.run(connection, _HOLD_KEY, closed)
+    assert gone == len(closed), "a hold is where its decision says, once"
+
+
+def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) -> None:
+    if len(accounts) <= ROWS_MAX:
+        row = f"({', '.join(f'%s::{kind}' for kind in _ACCOUNT_TYPES)})"
+        statement = _MOVE_ACCOUNTS.format(rows=f"(VALUES {', '.join([row] * len(accounts))})")
+        execute(connection, statement, [*chain.from_iterable(accounts)]).close()
+    else:
+        statement = _MOVE_ACCOUNTS.format(rows=f"unnest({', '.join(map(array_of, _ACCOUNT_TYPES))})")
+        run_on_arrays(connection, statement, accounts).close()
 
 
 def to_json(value: Any) -> str:
@@ -102,3 +226,6 @@ def iso_time(micros: int) -> str:
 @lru_cache(maxsize=256)  # what is decided in one second expires in one second, and there are few terms
 def _iso_second(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}Z"
+
+
+Work = LockedCampaign

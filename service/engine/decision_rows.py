@@ -15,11 +15,12 @@ from typing import Any
 import orjson
 
 from cbwk_core import NULL_ARM, Choice, Ticket
+from cbwk_core.group import Group
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.domain.explanation import explanation_of, packed
 from service.domain.tickets import numbers_kept
-from service.engine.changes import Columns, Work, iso_time, to_json
+from service.engine.changes import Columns, LockedCampaign, iso_time, to_json
 from service.engine.commands import Decide
 from service.engine.holdout import would_have
 from service.ids import uuid7
@@ -31,15 +32,15 @@ DIGEST_BYTES = 8
 _OF_HOLD = (("campaign", "campaign"), ("decision", "sequence"), ("amounts", "hold"), ("expires_at", "expires_at"))
 
 
-def kept(
-    work: Work,
+def record(
+    work: LockedCampaign,
     requests: Sequence[Decide],
     choice: Choice,
     holds: Sequence[Sequence[int]],
     arm_ids: Sequence[str],
     shadow: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Commit and keep every decision but those after the end, which take no round and come last; their answers."""
+    """Record all decisions made before the campaign ended. Return their response bodies."""
     made = len(requests) - choice.reason.count(ENDED)
     if not made:
         return []
@@ -52,12 +53,12 @@ def kept(
     columns = columns_of(asked, choice, ticket, _of_campaign(work, asked, choice, arms, names, texts))
     if shadow is not None:
         columns["shadow"] = same(shadow, made)
-    work.decided.append(columns)
+    work.changes.decisions.append(columns)
     work.sequence += made
     played = [holds[arm] for arm in arms if arm != NULL_ARM]
     if played:
         work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
-        work.held.append(holds_of(columns))
+        work.changes.holds.append(holds_of(columns))
     work.state = campaign.policy.commit(work.state, ticket.rows(slice(0, made)))
     if shadow is not None or any(request.explain for request in requests):
         return [
@@ -66,8 +67,54 @@ def kept(
     return bodies_of(repeat(campaign.id), repeat(campaign.resources), columns)
 
 
+def record_group(
+    campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, group: Group
+) -> list[dict[str, Any]]:
+    """Record one decision of each of several campaigns of one transaction. Return their response bodies."""
+    changes, ticket = campaigns[0].changes, choice.ticket
+    columns = columns_of(requests, choice, ticket, _of_each(campaigns, requests, choice, group.learnt.tolist()))
+    changes.decisions.append(columns)
+    for locked, state, arm in zip(campaigns, group.commit(ticket), columns["arm"], strict=True):
+        locked.state = state
+        locked.sequence += 1
+        if arm != NULL_ARM:
+            locked.ledger.hold(locked.campaign.holds[arm])
+    holds = holds_of(columns)
+    if holds["decision"]:
+        changes.holds.append(holds)
+    configs = [locked.campaign for locked in campaigns]
+    return bodies_of([config.id for config in configs], [config.resources for config in configs], columns)
+
+
+def _of_each(
+    campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, learnt: Sequence[int]
+) -> Columns:
+    """The columns of the table `decision` that depend on the campaign, one row of each campaign."""
+    thought, arms, made = choice.thought, choice.arm.tolist(), len(campaigns)
+    assert thought is not None, "our policy reports its thought"
+    pairs = [*zip(campaigns, arms, strict=True)]
+    prices, width = thought.prices.astype("<f8").tobytes(), 8 * thought.prices.shape[1]
+    return {
+        "campaign": [locked.campaign.number for locked in campaigns],
+        "sequence": [locked.sequence + 1 for locked in campaigns],
+        "decision_id": [one.decision_id or uuid7(locked.now) for locked, one in zip(campaigns, requests, strict=True)],
+        "config_version": alike([locked.campaign.version for locked in campaigns]),
+        "policy_version": [locked.to_learn + count for locked, count in zip(campaigns, learnt, strict=True)],
+        "place": same(0, made),
+        "arm": arms,
+        "arm_id": [locked.campaign.named_arms[0][arm] for locked, arm in pairs],
+        "gamma": thought.gamma[:, 0].tolist(),
+        "prices": [prices[at : at + width] for at in range(0, made * width, width)],
+        "hold": [locked.campaign.named_arms[1][arm] for locked, arm in pairs],
+        "decided_at": alike([locked.now for locked in campaigns]),
+        "expires_at": alike(
+            [None if arm == NULL_ARM else locked.now + locked.campaign.ttl_micros for locked, arm in pairs]
+        ),
+    }
+
+
 def _of_campaign(
-    work: Work,
+    work: LockedCampaign,
     requests: Sequence[Decide],
     choice: Choice,
     arms: Sequence[int],

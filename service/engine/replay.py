@@ -121,7 +121,7 @@ def _derived(work: Work, rows: Sequence[Any]) -> Iterator[Difference]:
     )
     requests = [request_of(work, row) for row in rows]
     deciding.decide(again, requests, {})
-    made = [row for columns in again.decided for row in rows_of(columns)]
+    made = [row for columns in again.changes.decisions for row in rows_of(columns)]
     for row, other, request in zip(rows, made, requests, strict=False):
         if not is_same_request(row, request):
             yield Difference(row["sequence"], row["decision_id"], "request", row["request_digest"].hex(), None)

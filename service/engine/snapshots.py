@@ -1,4 +1,4 @@
-"""When states are saved as snapshots, and how. The log is the truth: a snapshot saves the time to fold it again."""
+"""Snapshots of states. The log is the truth: a snapshot saves the time to fold it again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import defaultdict
 import structlog
 from sqlalchemy import Connection, delete, select
 
-from service.engine.cache import Memory, Remembered
+from service.engine.cache import Cache, CachedCampaign
 from service.store import tables
 from service.store.database import Database
 
-# A snapshot is due after so many outcomes learnt since the last one.
+# A snapshot is due after this many outcomes learnt since the last one.
 SNAPSHOT_OUTCOMES = 1_000
 SNAPSHOTS_KEPT = 2
 
@@ -19,47 +19,47 @@ log = structlog.get_logger(__name__)
 
 
 class Snapshots:
-    """What the campaigns in memory have learnt since their last snapshots; one thread only."""
+    """Counts what cached campaigns have learnt since their last snapshots, and writes new ones; one thread only."""
 
-    def __init__(self, database: Database, memory: Memory) -> None:
-        self._database, self._memory = database, memory
+    def __init__(self, database: Database, cache: Cache) -> None:
+        self._database, self._cache = database, cache
         self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
-        self._due: set[int] = set()  # campaigns with so many of them that a snapshot should be made
+        self.due: set[int] = set()  # campaigns that need a snapshot
 
     def count(self, number: int, outcomes: int) -> None:
-        """A campaign has learnt so many more."""
+        """A campaign has learnt this many more outcomes."""
         self._unsaved[number] += outcomes
         if self._unsaved[number] >= SNAPSHOT_OUTCOMES:
-            self._due.add(number)
+            self.due.add(number)
 
-    def count_folded(self, known: Remembered) -> None:
-        """A campaign was brought up to its log: what had to be folded is in no snapshot."""
+    def count_folded(self, known: CachedCampaign) -> None:
+        """A campaign was brought up to its log: no snapshot has the outcomes that were folded."""
         number = known.campaign.number
         self.count(number, max(0, known.unsaved - self._unsaved[number]))
 
     def save_due(self, user: object) -> BaseException | None:
-        """Save what is due, each in a transaction of its own; an error of the database's file, if there was one."""
-        while self._due:
-            number = self._due.pop()
-            known = self._memory.recall(number)
+        """Write every snapshot that is due in its own transaction; return an error of the database's file, if any."""
+        while self.due:
+            number = self.due.pop()
+            known = self._cache.get(number)
             self._unsaved.pop(number, None)
             if known is None:
                 continue
             try:
                 with self._database.write_standing(user) as connection:
                     self._save(connection, known)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next one may be written
+            except Exception as error:  # noqa: BLE001 - the next snapshot may succeed
                 log.warning("snapshot not written", error=type(error).__name__)
                 if self._database.is_file_error(error):
                     return error
         return None
 
     def save_all(self, user: object) -> BaseException | None:
-        """The same of everything that has learnt since its last snapshot: before the process stops."""
-        self._due.update(number for number, learnt in self._unsaved.items() if learnt)
+        """The same for every campaign that has learnt since its last snapshot: before the process stops."""
+        self.due.update(number for number, learnt in self._unsaved.items() if learnt)
         return self.save_due(user)
 
-    def _save(self, connection: Connection, known: Remembered) -> None:
+    def _save(self, connection: Connection, known: CachedCampaign) -> None:
         snapshot, number = tables.snapshot, known.campaign.number
         kept = (
             connection.execute(

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from cbwk_core.model import ForeignModelError, Model, shape_of
 from cbwk_core.snapshot import CHECKSUM_BYTES, BadChecksumError, NotASnapshotError, SnapshotError, UnknownVersionError
-from service.engine.cache import Memory, current
+from service.engine.cache import Cache, current
 from service.problems import BadRequest, Conflict, Invalid
 from service.reads.shared import seen
 
@@ -32,7 +32,7 @@ class ExportedModel:
 
 def model(connection: Connection, campaign_id: str) -> ExportedModel:
     """What the campaign has learnt up to now, folded from its log: nothing that is only remembered."""
-    known = current(connection, Memory(0), seen(connection, campaign_id).state)
+    known = current(connection, Cache(0), seen(connection, campaign_id).state)
     data = known.campaign.policy.encode_model(known.state)
     return ExportedModel(data, known.model_version, int(known.state.learnt[0]))
 

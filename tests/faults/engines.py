@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 from sqlalchemy import Connection, delete
 
-from service.engine.transaction import Processor
+from service.engine.batch import BatchRunner
 from service.store import tables
 from service.store.database import Database
 from tests.faults.books import TABLES, Books, books_in
@@ -46,7 +46,7 @@ class Replica:
     url: str
     clock: Clock
     database: TimedDatabase = field(init=False)
-    processor: Processor = field(init=False)
+    processor: BatchRunner = field(init=False)
 
     def __post_init__(self) -> None:
         self.database = TimedDatabase.open(self.url)
@@ -55,7 +55,7 @@ class Replica:
 
     def renew(self) -> None:
         """An engine that remembers nothing."""
-        self.processor = Processor(self.database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+        self.processor = BatchRunner(self.database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
 
     def restart(self, *, orderly: bool) -> None:
         """End, with or without snapshots of what was learnt, and open the database again."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
+from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
-from service.engine.transaction import Processor
 from service.fault import Point, pass_by
 from service.store.database import Database
 from tests.faults.books import read_books
@@ -145,11 +145,11 @@ def _found(fault: Callable[..., Awaitable[Row]], ground: Ground, dialect: str, i
     return [counted, *row.details] if counted else []
 
 
-def _processor(database: Database, reached: Callable[[Point], None]) -> Processor:
-    return Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, reached=reached)
+def _processor(database: Database, reached: Callable[[Point], None]) -> BatchRunner:
+    return BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, reached=reached)
 
 
-def _asked(processor: Processor, command: Command) -> Item:
+def _asked(processor: BatchRunner, command: Command) -> Item:
     item = Item(command, float("inf"))
     processor.run([item])
     return item

@@ -22,7 +22,7 @@ from service.engine import cache as memory
 from service.engine import decide as deciding
 from service.engine import rows
 from service.engine import settle as settling
-from service.engine.transaction import Processor
+from service.engine.batch import BatchRunner
 from service.store import locking
 from service.store import statements as prepared
 from service.store import writer as standing
@@ -59,9 +59,9 @@ def _answer_before_commit(patch: Patch) -> None:
     """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
-    right_process = Processor.process
+    right_process = BatchRunner.process
 
-    def process(self: Processor, items: Sequence[Any]) -> None:
+    def process(self: BatchRunner, items: Sequence[Any]) -> None:
         serving.append(True)
         try:
             right_process(self, items)
@@ -87,7 +87,7 @@ def _answer_before_commit(patch: Patch) -> None:
 
         return write
 
-    patch.setattr(Processor, "process", process)
+    patch.setattr(BatchRunner, "process", process)
     patch.setattr(Database, "write", late(Database.write))
     patch.setattr(Database, "write_standing", late(Database.write_standing))
 
@@ -139,10 +139,10 @@ def _expiry_keeps_hold(patch: Patch) -> None:
 
 def _remembered_ids(patch: Patch) -> None:
     """Which decisions there are is known from memory: a process that has just started knows of none."""
-    right_decide, right_process = deciding.decide, Processor.process
+    right_decide, right_process = deciding.decide, BatchRunner.process
     serving: list[Any] = []
 
-    def process(self: Processor, items: Sequence[Any]) -> None:
+    def process(self: BatchRunner, items: Sequence[Any]) -> None:
         serving.append(self)
         try:
             right_process(self, items)
@@ -155,7 +155,7 @@ def _remembered_ids(patch: Patch) -> None:
         known = serving[0].__dict__.setdefault("known_decisions", {})
         return right_decide(work, requests, known.setdefault(work.campaign.id, {}), vectors)
 
-    patch.setattr(Processor, "process", process)
+    patch.setattr(BatchRunner, "process", process)
     patch.setattr(deciding, "decide", decide)
 
 

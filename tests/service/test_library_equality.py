@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from cbwk_core import NULL_ARM
-from service.engine.cache import Memory, current, load_campaign
+from service.engine.cache import Cache, current, load_campaign
 from service.store import tables
 from service.store.database import Database
 from tests.service.http_calls import calls, connected, create, failed_checks
@@ -116,12 +116,12 @@ def restored(url, model):
         number = connection.execute(select(tables.campaign.c.number).where(tables.campaign.c.id == model)).scalar_one()
         states = select(tables.campaign_state).where(tables.campaign_state.c.campaign == number)
         row = dict(connection.execute(states).mappings().one())
-        found = current(connection, Memory(2**28), row).state
+        found = current(connection, Cache(2**28), row).state
         newest = select(snapshot.c.data).where(snapshot.c.campaign == number).order_by(snapshot.c.sequence.desc())
         policy = load_campaign(connection, number, row["config_version"]).policy
         saved = policy.decode(connection.execute(newest).scalars().first())
         connection.execute(snapshot.delete())
-        from_log = current(connection, Memory(2**28), row).state
+        from_log = current(connection, Cache(2**28), row).state
         connection.rollback()
     return found, from_log, saved
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cbwk_core.simulation import LinearEnvironment
+from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
-from service.engine.transaction import Processor
 from service.reads import campaign, verify
 from service.store.database import Database
 from tests.service.engine.campaigns import config
@@ -36,7 +36,7 @@ class LongLog:
     """Decisions and outcomes made by the engine itself, in large transactions."""
 
     def __init__(self, database):
-        self.processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=5_000)
+        self.processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=5_000)
         environment = LinearEnvironment(arms=2, dimension=2, resources=1, model="per_arm", seed=5)
         self.draw = environment.draw(np.random.default_rng(5), 0, DECISIONS)
 

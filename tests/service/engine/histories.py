@@ -6,7 +6,7 @@ from itertools import count
 
 from sqlalchemy import select
 
-from service.engine.cache import Memory, current
+from service.engine.cache import Cache, current
 from service.engine.commands import Adjust, Decide, Expire, Feedback, PatchCampaign, SetStatus
 from service.store import tables
 
@@ -74,4 +74,4 @@ def state_of(database, number=1):
     table = tables.campaign_state
     with database.read() as connection:
         row = connection.execute(select(table).where(table.c.campaign == number)).mappings().one()
-        return current(connection, Memory(2**28), dict(row)).state
+        return current(connection, Cache(2**28), dict(row)).state

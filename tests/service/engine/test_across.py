@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.engine import grouping as across
+from service.engine import decide
 from service.engine.commands import CreateCampaign, Decide, Feedback, SetStatus
 from service.engine.replay import replay
 from service.problems import Problem
@@ -71,14 +71,13 @@ def shown(answer):
 
 def test_campaigns_asked_together_decide_as_each_alone(database, monkeypatch):
     used = []
-    decide_across = across.decide_across
+    record_group = decide.record_group
 
-    def counted(asked):
-        answers, written = decide_across(asked)
-        used.append(len(answers))
-        return answers, written
+    def counted(campaigns, *others):
+        used.append(len(campaigns))
+        return record_group(campaigns, *others)
 
-    monkeypatch.setattr("service.engine.transaction.decide_across", counted)
+    monkeypatch.setattr(decide, "record_group", counted)
     together, alone = lived(database, "t", together=True), lived(database, "a", together=False)
     assert sum(used) > 100
     for round_number, (one, other) in enumerate(zip(together, alone, strict=True)):

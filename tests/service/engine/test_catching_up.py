@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import delete, event
 
+from service.engine.batch import BatchRunner
 from service.engine.cache import BEHIND_ROWS_MAX
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
 from service.engine.replay import replay
-from service.engine.transaction import Processor
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
 from tests.service.engine.histories import state_of
@@ -99,7 +99,7 @@ def test_a_process_that_others_have_left_far_behind_catches_up_without_the_lock(
 
 @pytest.mark.usefixtures("log")
 def test_what_else_is_in_the_batch_happens_once(database):
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
     commands = [CreateCampaign(config("new")), Decide("new", "d1", [0.1, 0.2]), Decide("c", "next", [0.1, 0.2])]
     items = [Item(command, 1e18) for command in commands]
     processor.run(items)
@@ -116,7 +116,7 @@ def test_what_a_cold_start_had_to_fold_counts_towards_the_next_snapshot(database
     """Else a process that is killed again and again would read a longer log each time."""
     learnt = int(state_of(database).learnt[0])
     monkeypatch.setattr("service.engine.snapshots.SNAPSHOT_OUTCOMES", learnt + 1)
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
     processor.run([Item(Decide("c", "next", [0.1, 0.2]), 0.0)])
     processor.save_due()
     assert rows(database, tables.snapshot) == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from structlog.testing import capture_logs
 
+from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
-from service.engine.transaction import Processor
 from service.metrics import Metrics
 from tests.service.engine.campaigns import config
 
@@ -34,7 +34,7 @@ def play(processor, rng, start, rewards):
 
 def test_a_change_of_roles_is_noticed_logged_and_counted_once(database):
     metrics, rng = Metrics(), np.random.default_rng(1)
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, metrics=metrics)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, metrics=metrics)
     processor.run([Item(CreateCampaign(config(budget=10_000, horizon=10_000)), 0.0)])
     play(processor, rng, 0, {"a": 0.8, "b": 0.1})
     assert noticed(metrics) == 0.0

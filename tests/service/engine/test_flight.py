@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Item
 from service.engine.horizon import expected_rounds
-from service.engine.transaction import Processor
 from service.store import tables
 from service.times import moment_text
 from tests.service.engine.campaigns import config, rows, with_campaign
@@ -48,7 +48,7 @@ def test_near_the_end_estimates_are_not_renewed_with_every_decision(database, mo
     start, seconds, made = 1_800_000_000_000_000, 60, 600
     moments = iter([start + each * seconds * 1_000_000 // made for each in range(made + 2)])
     monkeypatch.setattr(database, "now_micros", lambda connection: next(moments))
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
     ends_at = moment_text(start + seconds * 1_000_000)
     terms = config(horizon=None, ends_at=ends_at, budget=100_000)
     items = [Item(command, 0.0) for command in (CreateCampaign(terms), *decides(made))]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from threading import Semaphore
 
 import pytest
-from structlog.testing import capture_logs
 
+from service.engine.batch import BatchRunner
+from service.engine.changes import Changes
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Item, SetStatus
-from service.engine.meanwhile import Meanwhile
-from service.engine.transaction import Processor, _work_on
+from service.metrics import Metrics
 from service.store import locking, tables
 from tests.service.engine.campaigns import accounts, config, rows, running
 
@@ -62,22 +61,6 @@ def test_states_and_accounts_that_only_the_engine_has_written_are_not_read_again
 
 
 @only_sqlite
-def test_what_the_next_decision_needs_first_is_made_while_nobody_waits(database, monkeypatch):
-    processor, made, work_on = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000), [], _work_on
-    monkeypatch.setattr("service.engine.transaction._work_on", lambda *given: made.append(1) or work_on(*given))
-    processor.run([Item(CreateCampaign(config()), 0.0)])
-    processor.run([Item(Decide("c", "first", [0.3, 0.6]), 0.0)])
-    assert len(made) == 2  # for itself and for the next
-    for name in ("second", "third"):
-        before = len(made)
-        processor.process([Item(Decide("c", name, [0.3, 0.6]), 0.0)])
-        assert len(made) == before
-        processor.conclude()
-        assert len(made) == before + 1
-    assert accounts(database)[1] == 3_000_000
-
-
-@only_sqlite
 def test_what_another_connection_has_written_counts(database):
     def empty():
         with closing(sqlite3.connect(database.path)) as other, other:
@@ -107,7 +90,7 @@ def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeyp
             await engine.submit(CreateCampaign(config(budget=3)))
             first = await engine.submit(Decide("c", "first", [0.3, 0.6]))
             with monkeypatch.context() as broken_for_now:
-                broken_for_now.setattr(Processor, "_write", broken)
+                broken_for_now.setattr(Changes, "write", broken)
                 for _ in range(5):
                     with pytest.raises(RuntimeError, match="not written"):
                         await engine.submit(Decide("c", "lost", [0.3, 0.6]))
@@ -145,54 +128,10 @@ def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened
     assert accounts(database) == (10_000_000, (2 + happened) * 1_000_000, 0, 0)
 
 
-@only_sqlite
-def test_states_are_remembered_beside_the_commit_and_before_the_next_transaction(database, monkeypatch):
-    meanwhile, order = Meanwhile(), []
-    meanwhile.start()
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, meanwhile=meanwhile)
-    remember, commit = processor._remember, database._standing._commit
-    begun = Semaphore(0)
-
-    def noted_remember(done):
-        order.append("begun")
-        begun.release()
-        yield from remember(done)
-        order.append("remembered")
-
-    def slow_commit(connection):
-        assert begun.acquire(timeout=20)
-        commit(connection)
-
-    monkeypatch.setattr(processor, "_remember", noted_remember)
-    monkeypatch.setattr(database._standing, "_commit", slow_commit)
-    rounds = []
-    for command in (CreateCampaign(config()), *(Decide("c", f"{each}", [0.3, 0.6]) for each in range(3))):
-        item = Item(command, 0.0)
-        processor.process([item])
-        rounds.append(item.answer.body.get("round"))
-    processor.conclude()
-    meanwhile.close()
-    assert order == ["begun", "remembered"] * 4
-    assert rounds[1:] == [0, 1, 2]
-
-
-@only_sqlite
-def test_what_the_second_thread_never_came_to_is_taken_back_without_a_word(database, monkeypatch):
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, meanwhile=Meanwhile())  # not started
-    processor.run([Item(CreateCampaign(config(budget=10)), 0.0)])
-    with monkeypatch.context() as failing, capture_logs() as logs:
-        failing.setattr(database._standing, "_commit", lambda connection: 1 / 0)
-        processor.run([Item(Decide("c", "lost", [0.3, 0.6]), 0.0)])
-    assert [line["event"] for line in logs] == ["command failed"]
-    kept = Item(Decide("c", "kept", [0.3, 0.6]), 0.0)
-    processor.run([kept])
-    assert kept.answer.body["round"] == 0
-    assert accounts(database) == (10_000_000, 1_000_000, 0, 0)
-
-
 def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_was_committed(database, monkeypatch):
     """An expiry names no campaign, so whoever cleans up after it does not know which ones it has moved."""
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    metrics = Metrics()
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, metrics=metrics)
 
     def run(*commands):
         items = [Item(command, 0.0) for command in commands]
@@ -204,7 +143,7 @@ def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_
     now = database.now_micros
     monkeypatch.setattr(database, "now_micros", lambda connection: now(connection) + 10_000_000)
     with monkeypatch.context() as spoilt:
-        spoilt.setattr(processor, "_observe", lambda work: 1 / 0)
+        spoilt.setattr(metrics, "batch_size", None)
         (answer,) = run(Expire())
     assert answer.body == {"expired": 3}  # it was committed, so that is what is said
     assert accounts(database) == (10_000_000, 0, 3_000_000, 0)
@@ -216,13 +155,14 @@ def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_
 
 @only_sqlite
 def test_nothing_is_believed_of_how_any_campaign_was_left_after_a_failure(database, states_read, monkeypatch):
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    metrics = Metrics()
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, metrics=metrics)
     commands = [CreateCampaign(config("a")), CreateCampaign(config("b")), Decide("a", "1", [0.5, 0.5])]
     for command in (*commands, Decide("b", "1", [0.5, 0.5]), Decide("b", "2", [0.5, 0.5])):
         processor.run([Item(command, 0.0)])
     assert states_read == [[1], [2]]
     with monkeypatch.context() as spoilt:
-        spoilt.setattr(processor, "_observe", lambda work: 1 / 0)
+        spoilt.setattr(metrics, "batch_size", None)
         processor.run([Item(Feedback("a", "1", void=True), 0.0)])
     processor.run([Item(Decide("b", "3", [0.5, 0.5]), 0.0)])
     assert states_read == [[1], [2], [2]]

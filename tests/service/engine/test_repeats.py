@@ -1,13 +1,12 @@
-"""A request that was made before gets the first answer, whether or not the engine was looking for it."""
+"""A repeated request gets the first answer."""
 
 from __future__ import annotations
 
 import pytest
 
 from service.engine import rows as statements
-from service.engine import transaction as processing
+from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
-from service.engine.transaction import Processor
 from service.reads import verify
 from service.store import tables
 from tests.service.engine.campaigns import config, rows
@@ -30,7 +29,7 @@ def looked_for(monkeypatch):
 @pytest.fixture
 def run(database):
     """Carry out commands in one transaction; their answers."""
-    processor = Processor(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
 
     def carried_out(*commands):
         items = [Item(command, 0.0) for command in commands]
@@ -44,18 +43,15 @@ def decide(name, campaign="c", context=(0.3, 0.6)):
     return Decide(campaign, name, list(context))
 
 
-def test_ids_are_looked_for_only_after_somebody_has_repeated_one(run, database, looked_for, monkeypatch):
-    monkeypatch.setattr(processing, "WATCHFUL_TRANSACTIONS", 2)
+def test_the_ids_of_requests_are_looked_for_before_they_are_decided(run, database, looked_for):
     run(CreateCampaign(config()))
     looked_for.clear()
     (first,) = run(decide("a"))
-    run(decide("b"))
+    run(decide(None))
     (again,) = run(decide("a"))
     assert (again.body, again.replayed, first.replayed) == (first.body, True, False)
-    for name in "cde":
-        run(decide(name))
-    assert looked_for == [[], [], [], ["a"], ["c"], ["d"], []]
-    assert len(rows(database, tables.decision)) == 5
+    assert looked_for == [["a"], [], ["a"]]
+    assert len(rows(database, tables.decision)) == 2
 
 
 def test_a_repeat_among_new_requests_of_several_campaigns_is_made_once(run, database):

@@ -1,0 +1,142 @@
+"""One batch of commands: one retry policy around one transaction.
+
+A batch that fails for a reason of its own is tried again in smaller groups, so that a poisonous command fails alone. A
+commit that fails means *unknown*: the campaigns are forgotten, and the clients ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from service.engine.cache import FarBehind
+from service.engine.commands import Expire, Item
+from service.engine.settle import Unsound
+from service.engine.transaction import Attempt, Transactions
+from service.fault import Reached, pass_by
+from service.metrics import Metrics
+from service.problems import Unavailable
+from service.store.database import Database
+
+AWAY = "the database did not answer; try again"
+
+log = structlog.get_logger(__name__)
+
+
+class BatchRunner:
+    """Runs batches on one database; one thread only."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        memory_bytes_max: int,
+        lock_timeout_ms: int,
+        metrics: Metrics | None = None,
+        reached: Reached = pass_by,
+    ) -> None:
+        self.failed = False  # for good: SQLite's file cannot be trusted any more
+        self._database = database
+        self._transactions = Transactions(
+            database,
+            memory_bytes_max=memory_bytes_max,
+            lock_timeout_ms=lock_timeout_ms,
+            metrics=metrics or Metrics(),
+            reached=reached,
+        )
+        self.conclude = self._transactions.conclude
+
+    def run(self, items: Sequence[Item]) -> None:
+        """Answer every item and conclude."""
+        self.process(items)
+        self.conclude()
+
+    def process(self, items: Sequence[Item]) -> None:
+        """Answer every item; never raises for what an item asked."""
+        # Expiry locks campaigns as it finds them, so it has a transaction of its own: no lock is taken out of order.
+        timed = [item for item in items if isinstance(item.command, Expire)]
+        pending: list[Sequence[Item]] = [items]
+        if timed:
+            pending = [timed, [item for item in items if not isinstance(item.command, Expire)]]
+        while pending:
+            group = pending.pop(0)
+            if group:
+                pending[:0] = self._attempt(group)
+
+    def _attempt(self, items: Sequence[Item]) -> list[Sequence[Item]]:
+        """Try one transaction until it ends; return the groups to try separately.
+
+        A campaign far behind the log is first brought up to it without its lock. Where outcomes cannot all be learnt,
+        those that can are learnt one by one.
+        """
+        attempt = Attempt()
+        while not self.failed:
+            try:
+                self._transactions.run(items, attempt)
+            except FarBehind as error:
+                self._transactions.forget(items)
+                self._transactions.catch_up(error.number)
+                attempt.caught_up.add(error.number)
+            except Unsound:
+                self._transactions.forget(items)
+                attempt.one_by_one = True
+            except Exception as error:  # noqa: BLE001 - every item is answered, whatever failed
+                self._transactions.forget(items)
+                return self._failed(items, error)
+            else:
+                return []
+        _answer(items, Unavailable(AWAY, kind="database-away"))
+        return []
+
+    def _failed(self, items: Sequence[Item], error: Exception) -> list[Sequence[Item]]:
+        if self._database.is_file_error(error):
+            self._fail(error)
+        if self._database.is_connection_error(error):
+            log.warning("database away", error=type(error).__name__)
+            _answer(items, Unavailable(AWAY, kind="database-away"))
+            return []
+        groups = _groups(items)
+        if len(groups) > 1:
+            return groups
+        log.error("command failed", command=type(items[0].command).__name__, exc_info=error)
+        _answer(items, error)
+        return []
+
+    def _fail(self, error: BaseException) -> None:
+        """Give up: what the disk holds now is unknown; the next process finds what was committed."""
+        if not self.failed:
+            log.critical("the database's file failed; the process ends", error=str(getattr(error, "orig", error)))
+        self.failed = True
+
+    def handed_out(self) -> list[int]:
+        """Campaigns whose stage one ends as soon as none of its decisions is open; any thread may call this."""
+        return list(self._transactions.handed_out)
+
+    def save_due(self) -> None:
+        """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
+        if self._transactions.snapshots.due:
+            self._save(self._transactions.snapshots.save_due)
+
+    def save_all(self) -> None:
+        """Write snapshots of all that has learnt since its last one: before the process stops."""
+        self._save(self._transactions.snapshots.save_all)
+
+    def _save(self, save: Callable[[object], BaseException | None]) -> None:
+        error = None if self.failed else save(self._transactions)
+        if error is not None:
+            self._fail(error)
+
+
+def _answer(items: Sequence[Item], answer: BaseException) -> None:
+    for item in items:
+        item.answer = answer
+
+
+def _groups(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """The items that must stay in one transaction, each group in its order."""
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.together or id(item), []).append(item)
+    return [*groups.values()]
