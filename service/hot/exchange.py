@@ -34,9 +34,6 @@ from service.routes.dependencies import TOO_LATE
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-# Heads that are remembered, and how long they may be: ours have 200 bytes, and clients have few.
-HEADS_MAX = 1_024
-HEAD_BYTES_MAX = 4_096
 _STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in CAUTIONS)
 
@@ -52,15 +49,6 @@ class Head(NamedTuple):
     named: bool  # by the client
 
 
-class _Known(NamedTuple):
-    """What is known of a request whose head was parsed before, byte for byte."""
-
-    route: HotRoute
-    target: bytes
-    key: bytes | None
-    length: int  # of its body
-
-
 class Express:
     """The short way of one application."""
 
@@ -72,7 +60,6 @@ class Express:
         self.metrics = metrics
         self.under_way = 0
         self._ids = RequestIds()
-        self._known: dict[bytes, _Known] = {}
         self._waiting: deque[Exchange] = deque()  # in the order of their deadlines, the answered ones taken out in turn
         self._alarm: Any = None  # rings for the first of them
         self._common: tuple[Headers, bytes] = ((), b"")
@@ -102,38 +89,6 @@ class Express:
         identity = given.decode("latin-1")
         named = is_id(identity)
         return Head(route, key_digest(key), identity if named else self._ids.next(), named)
-
-    def known(self, data: bytes) -> tuple[Head, bytes] | None:
-        """Head and body of what is one whole request with a head that was learnt; None if it has to be parsed."""
-        known = self._recognised(data)
-        if known is None:
-            return None
-        return Head(known.route, known.key, self._ids.next(), named=False), data[len(data) - known.length :]
-
-    def target(self, data: bytes) -> bytes | None:
-        """Where such a request goes to, for who will refuse it."""
-        known = self._recognised(data)
-        return None if known is None else known.target
-
-    def _recognised(self, data: bytes) -> _Known | None:
-        end = data.find(b"\r\n\r\n") + 4
-        known = self._known.get(data[:end])
-        return known if known is not None and len(data) == end + known.length else None
-
-    def learn(self, data: bytes, head: Head, body: bytes) -> None:
-        """Remember the head of a request that was parsed, if this is the whole of it: the same bytes mean the same.
-
-        A client's requests differ in their bodies and little else, and to parse their heads takes as long as the
-        bodies. Only who has a key is remembered: others cannot fill the memory.
-        """
-        end = data.find(b"\r\n\r\n") + 4
-        whole = len(data) == end + len(body) and end <= HEAD_BYTES_MAX
-        keyring = self._parts.keyring
-        if not whole or head.named or keyring is None or keyring.remembered_by(head.key)[1] is None:
-            return
-        if len(self._known) >= HEADS_MAX:
-            self._known.clear()
-        self._known[data[:end]] = _Known(head.route, head.route.path.encode(), head.key, len(body))
 
     def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that can be done without waiting for anything but the engine."""

@@ -33,7 +33,6 @@ class Connection(HttpToolsProtocol):
     _head: Head | None = None  # of a request that goes the short way, as long as its body is not all there
     _body: bytes
     _at_rest = True  # between two requests, with nothing of the next
-    _came = b""  # with what the request begins that is being parsed, perhaps the whole of it
     _answered_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -44,39 +43,21 @@ class Connection(HttpToolsProtocol):
         self._express: Express | None = getattr(self.config.app, "express", None)
 
     def data_received(self, data: bytes) -> None:
-        """Something has come; what is like something before is not parsed again."""
-        self._came = b""
-        if self._at_rest and self._express is not None and (self.cycle is None or self.cycle.response_complete):
-            if not self.transport.is_closing() and not self.flow.write_paused and self._is_taken(data, self._express):
+        """Refuse one whole request by its bytes while the queue is full; give anything else to the parser."""
+        if self._at_rest and self._can_refuse() and self._is_shut:
+            assert self._gate is not None
+            refusal = self._gate.refusal_of(data, self.server_state.default_headers)
+            if refusal is not None:
+                self.awaited_since = None
+                self.transport.write(refusal)
+                self.on_response_complete()
                 return
-            self._came = data
         super().data_received(data)
 
-    def _is_taken(self, data: bytes, express: Express) -> bool:
-        """Whether the data was one request that could be answered, or refused, by its bytes alone."""
-        if self._is_shut:
-            assert self._gate is not None
-            target, headers = express.target(data), self.server_state.default_headers
-            if target is None:
-                refusal = self._gate.refusal_of(data, headers)
-            else:
-                refusal = self._gate.refusal(b"POST", target, headers)
-            if refusal is None:
-                return False
-            self.awaited_since = None
-            self.transport.write(refusal)
-            self.on_response_complete()
-            return True
-        known = express.known(data)
-        if known is None:
-            return False
-        exchange = express.take(self, *known)
-        if exchange is None:
-            return False
-        self.awaited_since = None
-        if not exchange.response_complete:
-            self.cycle = exchange  # type: ignore[assignment]
-        return True
+    def _can_refuse(self) -> bool:
+        """Whether nothing before this request waits for an answer on the connection."""
+        done = self.cycle is None or self.cycle.response_complete
+        return done and self._express is not None and not (self.transport.is_closing() or self.flow.write_paused)
 
     @property
     def _is_shut(self) -> bool:
@@ -156,7 +137,6 @@ class Connection(HttpToolsProtocol):
             assert self._express is not None
             exchange = self._express.take(self, head, self._body)
             if exchange is not None:
-                self._express.learn(self._came, head, self._body)
                 if not exchange.response_complete:
                     self.cycle = exchange  # type: ignore[assignment]
                 return

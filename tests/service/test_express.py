@@ -3,15 +3,10 @@
 import json
 import socket
 import time
-from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from service.auth import key_digest
-from service.hot.endpoints import HOT_ROUTES
-from service.hot.exchange import HEADS_MAX, Express
-from service.metrics import Metrics
 from tests.service.databases import campaigns_locked
 from tests.service.engine.campaigns import config
 from tests.service.http_client import ADMIN_KEY
@@ -237,34 +232,3 @@ def test_a_key_that_is_revoked_is_refused_however_often_its_head_was_seen(served
     client.delete(f"/admin/keys/{made['id']}", headers=SHORT).raise_for_status()
     statuses += [client.post("/decide", json=ASKED, headers=headers).status_code for _ in range(2)]
     assert statuses == [200] * 4 + [401] * 2
-
-
-def test_heads_are_remembered_for_who_has_a_key_and_only_so_many():
-    key_of_somebody = key_digest("k")
-
-    def remembered_by(digest):
-        return True, "somebody" if digest == key_of_somebody else None
-
-    state = SimpleNamespace(keyring=SimpleNamespace(remembered_by=remembered_by))
-    express = Express(state, HOT_ROUTES, Metrics(), lambda path: 100)
-
-    def learn(key, number=0, body=b"{}"):
-        data = b"POST /decide HTTP/1.1\r\nauthorization: Bearer %b\r\nx: %d\r\ncontent-length: 2\r\n\r\n" % (
-            key,
-            number,
-        )
-        head = express.head(b"POST", b"/decide", [(b"authorization", b"Bearer " + key), (b"content-length", b"2")])
-        express.learn(data + body, head, b"{}")
-        return data
-
-    learnt = learn(b"k")
-    known, body = express.known(learnt + b"[]")
-    assert (known.route.path, known.key, body) == ("/decide", key_of_somebody, b"[]")
-    assert express.known(learnt + b"[") is None
-    assert express.known(learnt + b"[] ") is None
-    assert express.known(learn(b"a stranger's") + b"{}") is None
-    assert express.known(learn(b"k", number=1, body=b"{}{}") + b"{}") is None
-    for number in range(HEADS_MAX):
-        last = learn(b"k", number=2 + number)
-    assert express.known(learnt + b"{}") is None
-    assert express.known(last + b"{}") is not None
