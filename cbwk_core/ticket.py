@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.arrays import Array, Integers, frozen
+from cbwk_core.arrays import Array, Integers, freeze, frozen
 
 # The index of the null arm: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
 NULL_ARM = -1
@@ -75,7 +75,9 @@ class Ticket(NamedTuple):
     ) -> Ticket:
         """`Ticket.of` of one decision in plain floats; the value is the reward, at least 0."""
         value = reward if reward > 0.0 else 0.0
-        return cls(arm, features, frozen(np.array([[reward, value, round, *costs, *rho, *hold]])))
+        numbers = np.array([[reward, value, round, *costs, *rho, *hold]])
+        freeze(numbers)
+        return cls(arm, features, numbers)
 
     @classmethod
     def from_store(
@@ -138,7 +140,8 @@ class Ticket(NamedTuple):
 
     def of_only_row(self) -> tuple[float, float, float, list[float], list[float], list[float]]:
         """Reward, value, round, costs, pace and hold of the only decision, in plain floats."""
-        (reward, value, round_number, *vectors), d = self.numbers.tolist()[0], self.resources
+        reward, value, round_number, *vectors = self.numbers.tolist()[0]
+        d = len(vectors) // 3
         return reward, value, round_number, vectors[:d], vectors[d : 2 * d], vectors[2 * d :]
 
 

@@ -156,7 +156,8 @@ class Changes:
             rows = [row for locked in campaigns if locked.rows for row in locked.rows.get(name, ())]
             if rows:
                 append_rows(connection, tables.metadata.tables[name], rows)
-        _move_holds(connection, campaigns)
+        if any(locked.closed_holds or locked.emptied_holds for locked in campaigns):
+            _move_holds(connection, campaigns)
         accounts = [
             (*account, locked.campaign.number, resource)
             for locked in campaigns

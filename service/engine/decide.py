@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core import Choice
 from cbwk_core.group import Group, Shape, shape_of
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.engine.changes import LockedCampaign
-from service.engine.commands import Answer, Decide, Item, answers_with
+from service.engine.commands import Answer, Decide, Item
 from service.engine.decision_rows import answer_of, is_same_request, record, record_group, rows_of, says_more
 from service.engine.holdout import Options, diverted, unfit
 from service.engine.horizon import is_over
@@ -35,18 +34,13 @@ class Requests(NamedTuple):
     items: Sequence[Item]
     existing: dict[str, Any]  # stored decisions by their ids
 
-    @property
-    def commands(self) -> list[Decide]:
-        """The commands themselves."""
-        return [item.command for item in self.items if isinstance(item.command, Decide)]
-
 
 def decide_all(requests: Sequence[Requests]) -> None:
     """Answer the requests of all campaigns of a transaction.
 
     Campaigns of one shape that are asked for one arm each are rows of one call of the policy.
     """
-    commands = [each.commands for each in requests]
+    commands = [[cast(Decide, item.command) for item in each.items] for each in requests]
     vectors: Sequence[Vectors | None] = [None] * len(requests)
     if len(requests) > 1:
         vectors = encoded_together(
@@ -100,8 +94,8 @@ def _decide_groups(
         free = np.array([locked.ledger.free() for locked in campaigns], dtype=np.int64)
         choice = group.decide(np.concatenate([vectors[at] for at in members]), np.array(uniforms), free)
         bodies = record_group(campaigns, [commands[at][0] for at in members], choice, group)
-        for at, answer in zip(members, answers_with(bodies), strict=True):
-            requests[at].items[0].answer = answer
+        for at, body in zip(members, bodies, strict=True):
+            requests[at].items[0].answer = Answer(body)
 
 
 def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
@@ -114,35 +108,35 @@ def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
 def decide(
     work: LockedCampaign, requests: Sequence[Decide], existing: dict[str, Any], vectors: Vectors | None = None
 ) -> list[Answer | Problem]:
-    """Answer every request: repeats from what is stored, the others by one batch decision each kind.
+    """Answer every request of a campaign: repeats from the stored rows, the others by one call of the policy.
 
-    `existing` maps decision ids to their stored rows. Where something repeats it grows by what is decided here, so that
-    a repeat inside one batch finds its first. `vectors` are the contexts of all requests, if they are encoded.
+    `existing` maps decision ids to stored rows. It grows by the new rows where something repeats, so that a repeat
+    within the batch finds its first. `vectors` are the encoded contexts of all requests, if they are encoded.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
     before = len(work.changes.decisions)
-    fresh, repeats = _parted(requests, existing)
-    if work.status != "active" or is_over(work):
+    fresh, repeats = _without_repeats(requests, existing)
+    if work.status != "active" or (work.campaign.ends_at is not None and is_over(work)):
         reason = work.status if work.status != "active" else ENDED
         for index in fresh:
             answers[index] = _unstored(work, requests[index], reason)
-    else:
-        plain = [index for index in fresh if requests[index].actions is None]
-        if work.campaign.diverts:
-            for index in plain:
-                _decide_plain(work, requests, [index], answers)
-        else:
-            _decide_plain(work, requests, plain, answers, vectors)
+    elif work.campaign.diverts:
         for index in fresh:
-            if requests[index].actions is not None:
-                answers[index] = _decide_with_actions(work, requests[index])
+            if requests[index].actions is None:
+                _decide_own_arms(work, requests, [index], answers)
+    else:
+        own = [index for index in fresh if requests[index].actions is None]
+        _decide_own_arms(work, requests, own, answers, vectors)
+    for index in fresh:
+        if answers[index] is None:
+            answers[index] = _decide_with_actions(work, requests[index])
     if repeats:
         made = work.changes.decisions[before:]
         existing |= {row["decision_id"]: row for columns in made for row in rows_of(columns)}
         for index in repeats:
             if requests[index].decision_id in existing:
                 answers[index] = _repeat(work, requests[index], existing)
-        # Their first was refused, or needed no row: each stands for itself.
+        # The first of these was refused, or needed no row: each is decided for itself.
         left = [index for index in repeats if answers[index] is None]
         if left:
             for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
@@ -150,8 +144,8 @@ def decide(
     return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
 
 
-def _parted(requests: Sequence[Decide], existing: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
-    """Where those stand that are decided now, and those that repeat what was decided before or is by another here."""
+def _without_repeats(requests: Sequence[Decide], existing: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    """The indices of new requests, and of those that repeat a stored decision or another request of the batch."""
     if not existing and len({request.decision_id for request in requests}) == len(requests):
         return range(len(requests)), ()
     fresh: list[int] = []
@@ -172,22 +166,23 @@ def _repeat(work: LockedCampaign, request: Decide, existing: dict[str, Any]) -> 
     return Answer(answer_of(work.campaign, row, request.explain), replayed=True)
 
 
-def _decide_plain(
+def _decide_own_arms(
     work: LockedCampaign,
     requests: Sequence[Decide],
-    wanted: Sequence[int],
+    rows: Sequence[int],
     answers: list[Answer | Problem | None],
     vectors: Vectors | None = None,
 ) -> None:
-    """All requests for the campaign's own arms in one call."""
+    """Answer the requests for the campaign's own arms, given by their indices, by one call of the policy."""
     campaign = work.campaign
-    if campaign.diverts or any(requests[index].baseline for index in wanted):
-        for index in wanted:
+    if campaign.diverts or any(requests[index].baseline for index in rows):
+        for index in rows:
             answers[index] = unfit(campaign, requests[index])
-        wanted = [index for index in wanted if answers[index] is None]
-    rows = wanted
+        rows = [index for index in rows if answers[index] is None]
     if vectors is None:
-        rows, vectors = _encoded(campaign, requests, wanted, answers)
+        vectors = campaign.encode_all([requests[index].context for index in rows])
+        if vectors is None:
+            rows, vectors = _encoded_one_by_one(campaign, requests, rows, answers)
     elif len(rows) < len(requests):
         vectors = vectors[list(rows)]
     if not rows:
@@ -198,34 +193,32 @@ def _decide_plain(
         return
     features = campaign.features(vectors, campaign.arm_vectors)
     asked = [requests[index] for index in rows]
-    exclude = _excluded(campaign, asked)
-    choice = _chosen(work, features, len(rows), exclude=exclude)
+    exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
+    uniforms = work.uniforms(len(rows))
+    choice = campaign.policy.decide(work.state, features, uniforms, exclude=exclude, free=work.ledger.free())
     shadow = None
     if campaign.diverts:
         options = Options(features, campaign.holds, campaign.arms)
         choice, shadow = diverted(work, asked[0], choice, options)
     bodies = record(work, asked, choice, campaign.holds, campaign.arms, shadow)
-    for index, answer in zip(rows, answers_with(bodies), strict=False):
-        answers[index] = answer
+    for index, body in zip(rows, bodies, strict=False):
+        answers[index] = Answer(body)
     for index in rows[len(bodies) :]:
         answers[index] = _unstored(work, requests[index], ENDED)
 
 
-def _encoded(
-    campaign: Campaign, requests: Sequence[Decide], wanted: Sequence[int], answers: list[Answer | Problem | None]
+def _encoded_one_by_one(
+    campaign: Campaign, requests: Sequence[Decide], rows: Sequence[int], answers: list[Answer | Problem | None]
 ) -> tuple[Sequence[int], Vectors]:
-    """Those whose contexts can be taken, and these as vectors; the others are answered."""
-    vectors = campaign.encode_all([requests[index].context for index in wanted])
-    if vectors is not None:
-        return wanted, vectors
-    rows, encoded = [], []
-    for index in wanted:
+    """The indices of requests whose contexts can be encoded, and their vectors; the others are answered."""
+    good, encoded = [], []
+    for index in rows:
         try:
             encoded.append(campaign.encode(requests[index].context))
-            rows.append(index)
+            good.append(index)
         except Problem as problem:
             answers[index] = problem
-    return rows, np.array(encoded)
+    return good, np.array(encoded)
 
 
 def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Problem:
@@ -253,7 +246,8 @@ def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Prob
     banned = set(request.exclude)
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
-    choice = _chosen(work, features, 1, exclude=exclude, holds=np.array(holds, dtype=np.float64))
+    amounts, free = np.array(holds, dtype=np.float64), work.ledger.free()
+    choice = campaign.policy.decide(work.state, features, work.uniforms(1), exclude=exclude, free=free, holds=amounts)
     shadow = None
     if campaign.diverts:
         choice, shadow = diverted(work, request, choice, Options(features, holds, ids))
@@ -261,10 +255,8 @@ def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Prob
     return Answer(bodies[0]) if bodies else _unstored(work, request, ENDED)
 
 
-def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_] | None:
-    """(n, arms), or None when nobody excludes anything; ids that are no arms are ignored."""
-    if not any(request.exclude for request in requests):
-        return None
+def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_]:
+    """Which arms each request excludes, (n, arms); ids that are no arms are ignored."""
     mask = np.zeros((len(requests), len(campaign.arms)), dtype=bool)
     for row, request in enumerate(requests):
         for arm in request.exclude:
@@ -272,10 +264,6 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
             if index is not None:
                 mask[row, index] = True
     return mask
-
-
-def _chosen(work: LockedCampaign, features: NDArray[np.float64], rows: int, **masks: NDArray[Any] | None) -> Choice:
-    return work.campaign.policy.decide(work.state, features, work.uniforms(rows), free=work.ledger.free(), **masks)
 
 
 def _unstored(work: LockedCampaign, request: Decide, reason: str) -> Answer:

@@ -59,7 +59,7 @@ def record(
     if played:
         work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
         work.changes.holds.append(holds_of(columns))
-    work.state = campaign.policy.commit(work.state, ticket.rows(slice(0, made)))
+    work.state = campaign.policy.commit(work.state, ticket if made == len(requests) else ticket.rows(slice(0, made)))
     if shadow is not None or any(request.explain for request in requests):
         return [
             answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)

@@ -281,7 +281,8 @@ class Transactions:
             existing = stored[locked.campaign.number]
             if len(decides) < len(items):
                 self._settle(connection, locked, items, existing)
-            horizon.renew(connection, locked)
+            if locked.campaign.ends_at is not None:
+                horizon.renew(connection, locked)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
