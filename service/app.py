@@ -19,8 +19,8 @@ from service.auth import KeyRing
 from service.components import Parts
 from service.evaluation.runner import Evaluations
 from service.hot.endpoints import HOT_ROUTES, endpoint
-from service.hot.exchange import Express
-from service.hot.refusal import Gate
+from service.hot.exchange import HotPath
+from service.hot.refusal import Refusals
 from service.metrics import Metrics
 from service.middleware import Envelope, route_of
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
@@ -40,8 +40,8 @@ _HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
 
 
 class _Application(FastAPI):
-    gate: Gate
-    express: Express
+    refusals: Refusals
+    hot_path: HotPath
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -87,8 +87,8 @@ def create_app(
     app.state = parts  # type: ignore[assignment]
     limit = _body_bytes_max(settings)
     app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
-    app.gate = Gate(parts, [route.path for route in HOT_ROUTES], metrics)
-    app.express = Express(parts, HOT_ROUTES, metrics, limit)
+    app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics)
+    app.hot_path = HotPath(parts, HOT_ROUTES, metrics, limit)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)

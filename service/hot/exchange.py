@@ -1,7 +1,7 @@
-"""The short way to the hot endpoints: from a request's bytes to its answer's without an ASGI task in between.
+"""The short way to the hot endpoints: from the bytes of a request to the bytes of its answer without an ASGI task.
 
-What is usual goes this way: HTTP/1.1, one request after the other, a body of a declared length, a key that is
-remembered. Everything else goes the long way, through uvicorn and FastAPI, and is answered in the same words.
+It takes requests of HTTP/1.1, one after the other, with a body of declared length and a cached key. Everything else
+takes the long way, through uvicorn and FastAPI, and gets the same answers.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ log = structlog.get_logger(__name__)
 
 
 class Head(NamedTuple):
-    """What the short way has to know of a request before its body is there."""
+    """What the headers of a request say."""
 
     route: HotRoute
     key: bytes | None  # its digest
     request_id: str
-    named: bool  # by the client
 
 
-class Express:
+class HotPath:
     """The short way of one application."""
 
     def __init__(
@@ -60,12 +59,17 @@ class Express:
         self.metrics = metrics
         self.under_way = 0
         self._ids = RequestIds()
-        self._waiting: deque[Exchange] = deque()  # in the order of their deadlines, the answered ones taken out in turn
-        self._alarm: Any = None  # rings for the first of them
+        self._waiting: deque[Exchange] = deque()  # in the order of their deadlines; the answered ones leave in turn
+        self._timer: Any = None  # for the first of them
         self._common: tuple[Headers, bytes] = ((), b"")
 
+    def is_full(self, tasks: int) -> bool:
+        """Whether the engine takes no more beside that many ASGI tasks and the exchanges under way."""
+        engine: Engine | None = self._parts.engine
+        return engine is not None and engine.is_full(tasks + self.under_way)
+
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
-        """What is known of a request by its headers; None where it has to go the long way."""
+        """What the headers say; None if the request must take the long way."""
         route, bytes_max = self._routes.get(target, (None, 0))
         if route is None or method != b"POST":
             return None
@@ -87,11 +91,10 @@ class Express:
         if not key:
             return None
         identity = given.decode("latin-1")
-        named = is_id(identity)
-        return Head(route, key_digest(key), identity if named else self._ids.next(), named)
+        return Head(route, key_digest(key), identity if identity and is_id(identity) else self._ids.next())
 
-    def take(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
-        """Begin to answer, if that can be done without waiting for anything but the engine."""
+    def start(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
+        """Begin to answer, if that needs nothing but the engine; None if the request must take the long way."""
         engine: Engine | None = self._parts.engine
         keyring = self._parts.keyring
         if engine is None or keyring is None:
@@ -102,68 +105,70 @@ class Express:
         exchange = Exchange(self, connection, head)
         try:
             asked = head.route.reads(checked(principal, ROLE), body)
-            exchange.ask(engine, asked, self._parts.settings.request_deadline_ms / 1000)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told, and the log where it is ours
+            exchange.submit(engine, asked)
+        except Exception as error:  # noqa: BLE001 - the client gets an answer, and the log has what is our fault
             exchange.fail(error)
         return exchange
 
-    def wait_for(self, exchange: Exchange) -> None:
-        """See to it that an exchange is answered by its deadline; all have the same time, so they are due in turn."""
+    def add(self, exchange: Exchange) -> None:
+        """Answer an exchange at its deadline at the latest. All have the same time, so they are due in order."""
+        loop: asyncio.AbstractEventLoop = exchange.connection.loop
+        exchange.due = loop.time() + self._parts.settings.request_deadline_ms / 1000
         self._waiting.append(exchange)
-        if self._alarm is None:
-            self._set_alarm(exchange.loop)
+        if self._timer is None:
+            self._timer = loop.call_at(exchange.due, self._expire, loop)
 
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm = loop.call_at(self._waiting[0].due, self._ring, loop)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm, now = None, loop.time()
-        self.tidy()
-        while self._waiting and self._waiting[0].due <= now:
-            self._waiting[0].give_up()  # which takes it out
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now = None, loop.time()
+        while self._waiting and (self._waiting[0].response_complete or self._waiting[0].due <= now):
+            exchange = self._waiting.popleft()
+            if not exchange.response_complete:
+                exchange.give_up()
         if self._waiting:
-            self._set_alarm(loop)
+            self._timer = loop.call_at(self._waiting[0].due, self._expire, loop)
+
+    def finish(self, status: int, route: HotRoute) -> None:
+        """Count an exchange that has ended; forget the answered ones that stand first."""
+        self.under_way -= 1
+        while self._waiting and self._waiting[0].response_complete:
+            self._waiting.popleft()
+        self.metrics.count_request("POST", route.path, status)
 
     def common(self, headers: Headers) -> bytes:
-        """The lines of uvicorn's own headers, which are another list every second."""
+        """The lines of uvicorn's own headers, which change every second."""
         known, lines = self._common
         if known is not headers:
-            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+            lines = b"".join([b"%b: %b\r\n" % header for header in headers])
             self._common = headers, lines
         return lines
 
-    def tidy(self) -> None:
-        """Take out what was answered and stands first."""
-        while self._waiting and self._waiting[0].response_complete:
-            self._waiting.popleft()
 
-
-class _Nobody:
-    """Who waits for more of a request that is there as a whole."""
+class _NoEvent:
+    """Stands for the event that uvicorn sets when more of a request comes; the request is complete."""
 
     def set(self) -> None:
-        """Nobody needs to know."""
+        """Do nothing."""
 
 
 class Exchange:
-    """A request under way. To uvicorn it is its connection's cycle, of which it reads and writes the public names."""
+    """A request under way. To uvicorn it is the cycle of its connection, whose public names it has."""
 
     __slots__ = (
         "_asked",
-        "_connection",
-        "_express",
         "_head",
+        "_path",
         "_started",
         "_waiter",
+        "connection",
         "disconnected",
         "due",
         "keep_alive",
         "response_complete",
     )
-    message_event = _Nobody()
+    message_event = _NoEvent()
 
-    def __init__(self, express: Express, connection: Any, head: Head) -> None:
-        self._express, self._connection, self._head = express, connection, head
+    def __init__(self, path: HotPath, connection: Any, head: Head) -> None:
+        self._path, self.connection, self._head = path, connection, head
         self._started = perf_counter()
         self._asked: Asked | None = None
         self._waiter: Any = None
@@ -171,23 +176,16 @@ class Exchange:
         self.disconnected = False
         self.keep_alive = True
         self.response_complete = False
-        express.under_way += 1
+        path.under_way += 1
 
-    def ask(self, engine: Engine, asked: Asked, deadline_seconds: float) -> None:
-        """Hand the commands to the engine, or raise."""
+    def submit(self, engine: Engine, asked: Asked) -> None:
+        """Give the commands to the engine, or raise."""
         if not asked.commands:
             self._send(asked.answered([]))
             return
         self._asked = asked
-        self._waiter = engine.ask(asked.commands, self._deliver)
-        self.due = self.loop.time() + deadline_seconds
-        self._express.wait_for(self)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of its connection."""
-        loop: asyncio.AbstractEventLoop = self._connection.loop
-        return loop
+        self._waiter = engine.enqueue(asked.commands, self._deliver)
+        self._path.add(self)
 
     def _deliver(self, items: Sequence[Item]) -> None:
         assert self._asked is not None, "only what was asked is answered"
@@ -198,15 +196,15 @@ class Exchange:
         else:
             self._send(response)
             if self._head.route.timed:
-                self._express.metrics.decide_seconds.observe(perf_counter() - self._started)
+                self._path.metrics.decide_seconds.observe(perf_counter() - self._started)
 
     def give_up(self) -> None:
-        """Nobody waits for ever, not even for a database that hangs; what was begun is still finished."""
+        """Answer that the deadline has passed; what the engine has begun it still finishes."""
         self._waiter.gone = True
         self.fail(Unavailable(TOO_LATE, kind="deadline-passed"))
 
     def fail(self, error: Exception) -> None:
-        """Answer with a problem; what is no problem is ours, and the log has it."""
+        """Answer with a problem; an error that is no problem is our fault and goes to the log."""
         if not isinstance(error, Problem):
             token = request_id.set(self._head.request_id)
             log.error("request failed", method="POST", route=self._head.route.path, exc_info=error)
@@ -215,14 +213,14 @@ class Exchange:
         self._send(problem_answer(error))
 
     def _send(self, response: Response) -> None:
-        """Answer first, for that is waited for, and then see to the rest."""
+        """Send the answer first, because the client waits for it."""
         self.response_complete = True
-        self._asked = self._waiter = None  # which knows us: in a circle they would wait for the garbage collector
-        express, connection = self._express, self._connection
-        express.under_way -= 1
+        self._asked = self._waiter = None  # they refer to this exchange: a circle would wait for the garbage collector
+        connection = self.connection
         gone = self.disconnected or connection.transport.is_closing()
         if not gone:
-            lines = [_STATUS_LINES[response.status_code], express.common(connection.server_state.default_headers)]
+            common = self._path.common(connection.server_state.default_headers)
+            lines = [_STATUS_LINES[response.status_code], common]
             lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
             closing = b"" if self.keep_alive else b"connection: close\r\n"
             lines += [b"x-request-id: ", self._head.request_id.encode(), b"\r\n", _CAUTIONS, closing, b"\r\n"]
@@ -230,7 +228,6 @@ class Exchange:
             connection.transport.write(b"".join(lines))
             if not self.keep_alive:
                 connection.transport.close()
-        express.tidy()
-        express.metrics.count_request("POST", self._head.route.path, CLIENT_GONE if gone else response.status_code)
+        self._path.finish(CLIENT_GONE if gone else response.status_code, self._head.route)
         if not gone:
             connection.on_response_complete()

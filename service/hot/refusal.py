@@ -1,10 +1,9 @@
-"""What keeps requests out that could not be answered in time: under overload refusals are most of the work."""
+"""Refusals of requests that could not be answered in time: under overload they are most of the work."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from service.components import Parts
 from service.engine import FULL
 from service.ids import RequestIds
 from service.metrics import Metrics
@@ -17,15 +16,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 _LENGTH_NAME = b"content-length"
 _LENGTH = b"\r\n" + _LENGTH_NAME + b": "
 LENGTH_DIGITS_MAX = 9
-# What makes a request another than it looks at first.
-_UNUSUAL = (b"\ntransfer-encoding", b"\nconnection", b"\nexpect", b"\nupgrade")
+# Headers that change how a request is read.
+_FRAMING_HEADERS = (b"\ntransfer-encoding", b"\nconnection", b"\nexpect", b"\nupgrade")
 
 
-class Gate:
-    """Refuses requests to the hot endpoints as bytes, before they are an ASGI request: for a fraction of its cost."""
+class Refusals:
+    """Makes refusals as bytes, before a request becomes an ASGI request: for a fraction of its cost."""
 
-    def __init__(self, parts: Parts, paths: Collection[str], metrics: Metrics) -> None:
-        self._parts = parts
+    def __init__(self, paths: Collection[str], metrics: Metrics) -> None:
         self._paths = {path.encode(): path for path in paths}
         self._metrics = metrics
         answer = problem_answer(Unavailable(FULL, kind="queue-full"))
@@ -35,21 +33,10 @@ class Gate:
         self._ids = RequestIds()
         self._begins = {b"POST %b HTTP/1.1" % path: path for path in self._paths}
 
-    def is_shut(self, under_way: int) -> bool:
-        """Whether so many requests under way are too many."""
-        engine = self._parts.engine
-        if engine is None:
-            return False
-        # What nobody waits for any more is still queued until its turn.
-        shut = max(under_way, engine.queued) >= engine.under_way_max
-        if shut:
-            engine.answer()
-        return bool(shut)
-
     def refusal_of(self, data: bytes, headers: Headers) -> bytes | None:
-        """The whole answer to what is one whole request to a hot endpoint, told by its bytes alone; None if unsure.
+        """The whole answer to one whole request to a hot endpoint, recognised by its bytes; None if in doubt.
 
-        Nothing of it is kept, so that what follows on the connection is read by the parser from its beginning.
+        Nothing of the request is kept, so the parser reads the next one from its beginning.
         """
         target = self._begins.get(data[: data.find(b"\r\n")])
         if target is None:
@@ -60,12 +47,12 @@ class Gate:
         length = head[at + len(_LENGTH) : head.find(b"\r\n", at + 2)]
         if at < 0 or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX or len(data) != end + 4 + int(length):
             return None
-        if head.count(_LENGTH_NAME) > 1 or any(name in head for name in _UNUSUAL):
+        if head.count(_LENGTH_NAME) > 1 or any(name in head for name in _FRAMING_HEADERS):
             return None
         return self.refusal(b"POST", target, headers)
 
     def refusal(self, method: bytes, target: bytes, headers: Headers) -> bytes | None:
-        """The whole answer, or None to a request that may come in all the same."""
+        """The whole answer, or None for a request that is not refused."""
         path = self._paths.get(target)
         if path is None or method != b"POST":
             return None

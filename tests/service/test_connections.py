@@ -12,7 +12,7 @@ from service.app import create_app
 from service.auth import KeyRing
 from service.engine.commands import Answer, Item
 from service.hot.protocol import Connection
-from service.hot.refusal import Gate
+from service.hot.refusal import Refusals
 from service.metrics import Metrics
 from service.server import UVICORN_OPTIONS
 from service.settings import Settings
@@ -27,12 +27,11 @@ REST_SECONDS = 0.4
 
 
 class Shut:
-    """An application whose gate is shut."""
+    """An application whose queue is full."""
 
     def __init__(self):
-        engine = SimpleNamespace(queued=1, under_way_max=1, answer=lambda: None)
-        self.gate = Gate(SimpleNamespace(engine=engine), ["/decide"], Metrics())
-        self.express = SimpleNamespace(under_way=0, target=lambda data: None)
+        self.refusals = Refusals(["/decide"], Metrics())
+        self.hot_path = SimpleNamespace(is_full=lambda tasks: True)
 
     async def __call__(self, scope, receive, send):
         raise AssertionError("nothing gets here")
@@ -41,12 +40,13 @@ class Shut:
 class Answering:
     """An engine that answers every request, each in its own time."""
 
-    queued, under_way_max = 0, 10
-
     def __init__(self, seconds):
         self.seconds = seconds
 
-    def ask(self, commands, deliver):
+    def is_full(self, under_way):
+        return False
+
+    def enqueue(self, commands, deliver):
         items = [Item(command, inf, answer=Answer({})) for command in commands]
         asyncio.get_running_loop().call_later(self.seconds.pop(0), deliver, items)
         return SimpleNamespace(gone=False)

@@ -1,10 +1,8 @@
 """Which bytes the gate refuses by itself, and what it leaves to the parser."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from service.hot.refusal import Gate
+from service.hot.refusal import Refusals
 from service.metrics import Metrics
 
 BODY = b'{"campaign_id":"c","context":[0,0]}'
@@ -14,7 +12,7 @@ LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 
 @pytest.fixture
 def gate():
-    return Gate(SimpleNamespace(engine=None), ["/decide", "/feedback"], Metrics())
+    return Refusals(["/decide", "/feedback"], Metrics())
 
 
 @pytest.mark.parametrize(

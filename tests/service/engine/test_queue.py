@@ -169,7 +169,7 @@ def test_a_stop_answers_what_is_queued_and_refuses_the_rest(database):
 
 
 def test_more_holds_than_one_transaction_lets_expire_do_not_wait_for_the_next_look(database, monkeypatch):
-    monkeypatch.setattr("service.engine.EXPIRE_EVERY_SECONDS", 3.0)
+    monkeypatch.setattr("service.engine.engine.EXPIRE_EVERY_SECONDS", 3.0)
 
     async def play():
         async with running(database) as engine:
@@ -200,7 +200,7 @@ def test_answers_that_the_event_loop_takes_before_it_is_told_of_them_leave_nobod
             def append(self, answered):
                 super().append(answered)
                 done = threading.Event()
-                loop.call_soon_threadsafe(lambda: (engine.answer(), loop.call_soon(loop.call_soon, done.set)))
+                loop.call_soon_threadsafe(lambda: (engine.deliver(), loop.call_soon(loop.call_soon, done.set)))
                 assert done.wait(5)
 
         engine._answered = Raced()
@@ -216,7 +216,7 @@ def test_an_answer_that_cannot_be_delivered_keeps_nobody_else_waiting(database):
             raise RuntimeError("gone")
 
         first = await stuck(engine, gate)
-        engine.ask([decide("lost")], broken)
+        engine.enqueue([decide("lost")], broken)
         others = await waiting(engine, ["a", "b"])
         gate.opened.set()
         await asyncio.wait_for(asyncio.gather(first, *others), 5)

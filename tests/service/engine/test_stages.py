@@ -230,7 +230,7 @@ def test_in_stage_one_neither_the_shape_nor_the_model_may_change_but_the_budget_
 
 
 def test_a_radius_that_was_found_for_an_older_configuration_is_dropped(database, monkeypatch):
-    monkeypatch.setattr("service.engine.STAGES_EVERY_SECONDS", 3600)
+    monkeypatch.setattr("service.engine.engine.STAGES_EVERY_SECONDS", 3600)
 
     async def main():
         async with running(database) as engine:

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.admission import ALWAYS_UNDER_WAY, BATCH_MAX, TELLING_COUNT, Pace
+from service.engine.admission import ALWAYS_UNDER_WAY, BATCH_MAX, MEASURED_COUNT, Admission
 
 
 def paced(seconds_each, batches=40, **limits):
     """The pace after batches as large as they may be, in which every command took as long."""
-    pace = Pace(**({"deadline_seconds": 1.0, "queue_max": 10_000} | limits))
+    pace = Admission(**({"deadline_seconds": 1.0, "queue_max": 10_000} | limits))
     for _ in range(batches):
         pace = pace.after(pace.batch_max, pace.batch_max * seconds_each)
     return pace
 
 
 def test_before_any_large_batch_two_thousand_a_second_are_believed_possible_whatever_small_ones_took():
-    pace = Pace(deadline_seconds=1.0, queue_max=10_000)
-    for commands in range(1, TELLING_COUNT):
+    pace = Admission(deadline_seconds=1.0, queue_max=10_000)
+    for commands in range(1, MEASURED_COUNT):
         pace = pace.after(commands, 5.0)
     assert pace.under_way_max == pytest.approx(0.5 * 2_000, abs=1)
 

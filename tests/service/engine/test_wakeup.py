@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from service.engine.wakeup import Bell
+from service.engine.wakeup import Wakeup
 
 
 @pytest.fixture(params=["event", "pipe"])
@@ -16,7 +16,7 @@ def bell(request, monkeypatch):
         monkeypatch.delattr(os, "eventfd", raising=False)
     elif not hasattr(os, "eventfd"):
         pytest.skip("this system has pipes only")
-    made = Bell()
+    made = Wakeup()
     yield made
     made.close()
 
@@ -29,7 +29,7 @@ def waited(bell, seconds):
 
 def test_who_waits_later_hears_it_too_and_once(bell):
     for _ in range(3):
-        bell.ring()
+        bell.set()
     assert waited(bell, 5) < 1
     assert waited(bell, 0.05) >= 0.05
 
@@ -44,29 +44,29 @@ def test_another_thread_is_woken_however_long_it_would_wait(bell):
     thread = threading.Thread(target=lambda: (bell.wait(None), heard.set()), daemon=True)
     thread.start()
     assert not heard.wait(0.05)
-    bell.ring()
+    bell.set()
     assert heard.wait(5)
 
 
 def test_what_is_hushed_was_not_rung(bell):
-    bell.ring()
-    bell.hush()
-    bell.hush()
+    bell.set()
+    bell.clear()
+    bell.clear()
     assert waited(bell, 0.02) >= 0.02
 
 
 def test_it_is_rung_more_often_than_anybody_listens(bell):
     for _ in range(100_000):
-        bell.ring()
+        bell.set()
     assert waited(bell, 5) < 1
 
 
 def test_an_event_loop_hears_every_stroke_that_comes_after_it_was_hushed(bell):
     async def play():
         loop, heard = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(bell.fileno(), lambda: (bell.hush(), heard.set()))
+        loop.add_reader(bell.fileno(), lambda: (bell.clear(), heard.set()))
         for _ in range(20):
-            threading.Thread(target=bell.ring).start()
+            threading.Thread(target=bell.set).start()
             await asyncio.wait_for(heard.wait(), 5)
             heard.clear()
         loop.remove_reader(bell.fileno())
@@ -79,9 +79,9 @@ def test_closing_leaves_nothing_open(monkeypatch):
         return set(os.listdir("/dev/fd"))
 
     before = open_files()
-    bells = [Bell() for _ in range(4)]
+    bells = [Wakeup() for _ in range(4)]
     monkeypatch.delattr(os, "eventfd", raising=False)
-    bells += [Bell() for _ in range(4)]
+    bells += [Wakeup() for _ in range(4)]
     assert len(open_files()) >= len(before) + 12
     for bell in bells:
         bell.close()

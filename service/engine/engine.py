@@ -1,0 +1,342 @@
+"""A queue of commands and the one thread that empties it.
+
+Idle, a batch is one command; busy, it forms while the last one commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from threading import Lock, Thread
+
+import structlog
+
+from service.engine import stage_one
+from service.engine.admission import Admission
+from service.engine.background import in_background
+from service.engine.batch import BatchRunner
+from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
+from service.engine.transaction import EXPIRE_ROWS_MAX
+from service.engine.wakeup import Wakeup
+from service.fault import Reached, pass_by
+from service.metrics import Metrics
+from service.problems import Problem, Unavailable
+from service.store.database import Database
+
+# How often the engine looks for expired holds while nothing else happens.
+EXPIRE_EVERY_SECONDS = 1.0
+# How often it looks at first stages that only wait for their last outcomes.
+STAGES_EVERY_SECONDS = 1.0
+# The longest time that the engine waits for the event loop to send the last answers and to read the next requests. They
+# share a core, so nothing is lost. Without it half of the clients would always be in the next batch and half in the
+# one after, and a batch of half the size takes nearly as long. The engine does not wait for a busy loop any longer.
+READING_SECONDS_MAX = 0.01
+FULL = "more is asked than can be answered in time; try again"
+
+Deliver = Callable[[Sequence[Item]], None]
+
+log = structlog.get_logger(__name__)
+
+
+class Waiter:
+    """The commands of one request, and the function that the event loop calls once with their answers."""
+
+    __slots__ = ("deliver", "gone", "items")
+
+    def __init__(self, items: Sequence[Item], deliver: Deliver) -> None:
+        self.items = items
+        self.deliver = deliver
+        self.gone = False  # the client is gone: a command that has not begun is not carried out
+
+
+class Engine:
+    """The queue and its thread.
+
+    Only the event loop adds commands and delivers answers. The thread takes the next batch by itself, so that an event
+    loop that is busy with refusals does not keep the database waiting.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        queue_max: int,
+        deadline_seconds: float,
+        memory_bytes_max: int,
+        lock_timeout_ms: int,
+        metrics: Metrics | None = None,
+        reached: Reached = pass_by,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._batches = BatchRunner(
+            database,
+            memory_bytes_max=memory_bytes_max,
+            lock_timeout_ms=lock_timeout_ms,
+            metrics=metrics,
+            reached=reached,
+        )
+        self._reached = reached
+        self._on_failure = on_failure
+        self._database = database
+        self._queue: deque[Waiter] = deque()
+        self.queued = 0  # commands that wait
+        self._guard = Lock()  # for the queue and for the decision to sleep
+        self._asleep = False  # the engine's thread waits for its wakeup
+        self._sending = False  # the event loop has still to send the last answers
+        self._reading = False  # the event loop has still to send them, or to read the requests that follow
+        self._patient_until = 0.0  # when the engine stops waiting for that
+        self._admission = Admission(deadline_seconds, queue_max)
+        self._batch_max = self._admission.batch_max
+        self.under_way_max = queue_max  # of decisions and outcomes, waiting or not; more would be answered too late
+        self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # waiters to answer, and since when
+        self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._groups = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[None]
+        self._engine_wakeup: Wakeup
+        self._loop_wakeup: Wakeup
+
+    async def start(self) -> None:
+        """Begin to empty the queue."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._engine_wakeup, self._loop_wakeup = Wakeup(), Wakeup()
+        self._loop.add_reader(self._loop_wakeup.fileno(), self._woken)
+        Thread(target=self._run, name="cbwk-engine", daemon=True).start()
+        self._tasks = [asyncio.create_task(task()) for task in (self._expire, self._end_stages)]
+
+    async def stop(self) -> None:
+        """Answer what is queued, save what was learnt, end."""
+        for task in self._tasks:
+            task.cancel()
+        with self._guard:
+            self._stopping = True
+        self._wake()
+        await self._ended
+
+    async def submit(self, command: Command) -> Answer:
+        """Queue a command and wait for its commit; raise the Problem it was answered with."""
+        (answer,) = await self.submit_together([command])
+        if isinstance(answer, Problem):
+            raise answer
+        return answer
+
+    async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
+        """Queue commands for one transaction; each has its own answer, and all are unavailable or none."""
+        done: asyncio.Future[Sequence[Item]] = self._loop.create_future()
+
+        def deliver(items: Sequence[Item]) -> None:
+            if not done.done():
+                done.set_result(items)
+
+        waiter = self.enqueue(commands, deliver)
+        try:
+            return answers_of(await done)
+        finally:
+            waiter.gone = True
+
+    def enqueue(self, commands: Sequence[Command], deliver: Deliver) -> Waiter:
+        """Queue commands for one transaction, in the event loop, or raise; any room at all takes them whole."""
+        # Commands of administrators and of the engine itself are few and may wait longer.
+        hot = isinstance(commands[0], Decide | Feedback)
+        deadline = time.monotonic() + self._admission.deadline_seconds if hot else inf
+        together = 0
+        if len(commands) > 1:
+            together = self._groups = self._groups + 1
+        waiter = Waiter([Item(command, deadline, together) for command in commands], deliver)
+        with self._guard:
+            if self._stopping:
+                raise Unavailable("the service is stopping", kind="queue-full")
+            if self.queued + len(commands) > self._admission.queue_max or (hot and self.queued >= self.under_way_max):
+                raise Unavailable(FULL, kind="queue-full")
+            self.queued += len(commands)
+            self._queue.append(waiter)
+            soon = not self._is_worth_waiting()
+        if soon:
+            self._wake()
+        return waiter
+
+    def is_full(self, under_way: int) -> bool:
+        """Whether the engine takes no more decisions and outcomes while that many requests are under way."""
+        # A request whose client is gone stays in the queue until its turn.
+        full = max(under_way, self.queued) >= self.under_way_max
+        if full:
+            self.deliver()
+        return full
+
+    def _wake(self) -> None:
+        """Wake the engine's thread; not inside the guard, for which it would wait."""
+        if self._asleep:
+            self._asleep = False
+            self._engine_wakeup.set()
+
+    def _is_worth_waiting(self) -> bool:
+        """Whether the next batch grows if the event loop goes on reading."""
+        if not self._reading or self._stopping or self.queued >= min(self._batch_max, self.under_way_max):
+            return False
+        return time.monotonic() < self._patient_until
+
+    def _run(self) -> None:
+        """Run batches in the engine's thread until the engine stops."""
+        while batch := self._next_batch():
+            items = [item for waiter in batch for item in waiter.items]
+            started = time.monotonic()
+            try:
+                self._batches.process(items)
+            except Exception as error:
+                log.error("a batch was left without answers", exc_info=error)
+            self._reached("before-answer")
+            ended = time.monotonic()
+            self._hand_over(batch, ended)
+            # No client waits for the rest: clients read their answers in this time.
+            self._sleep_until(lambda: not (self._sending and self._is_worth_waiting()))
+            self._admit(len(items), ended - started)
+            self._batches.conclude()
+            self._batches.save_due()
+            if self._batches.failed and not self._stopping:
+                self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
+                self._loop.call_soon_threadsafe(self._on_failure)
+        self._batches.save_all()
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        """The last step, in the event loop."""
+        self.deliver()
+        self._loop.remove_reader(self._loop_wakeup.fileno())
+        for wakeup in (self._engine_wakeup, self._loop_wakeup):
+            wakeup.close()
+        if not self._ended.done():  # `stop` may have been cancelled
+            self._ended.set_result(None)
+
+    def _sleep_until(self, is_time: Callable[[], bool]) -> None:
+        """Wait in the engine's thread until it is time; commands added while the event loop reads do not wake it."""
+        while True:
+            with self._guard:
+                # Before the question: the answer holds for this time.
+                patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
+                self._asleep = asleep = not is_time()
+            if not asleep:
+                return
+            self._engine_wakeup.wait(patience or None)
+
+    def _admit(self, commands: int, seconds: float) -> None:
+        """Adapt the limits to the time that the last batch took."""
+        self._admission = self._admission.after(commands, seconds, self._lag_seconds)
+        self._batch_max, self.under_way_max = self._admission.batch_max, self._admission.under_way_max
+
+    def _next_batch(self) -> list[Waiter]:
+        """The waiters of the next transaction, as soon as there are some; none when the engine has stopped.
+
+        Requests whose client is gone are dropped. Requests that would be answered too late are answered with 503.
+        """
+        while True:
+            self._sleep_until(lambda: (bool(self._queue) or self._stopping) and not self._is_worth_waiting())
+            now = time.monotonic()
+            batch: list[Waiter] = []
+            late: list[Waiter] = []
+            with self._guard:
+                if not self._queue:
+                    return []
+                ends_at, commands = now + self._admission.answer_seconds(self.queued), 0
+                while self._queue and commands < self._batch_max:
+                    waiter = self._queue.popleft()
+                    self.queued -= len(waiter.items)
+                    if not waiter.gone:
+                        (late if waiter.items[0].deadline < ends_at else batch).append(waiter)
+                        commands += len(waiter.items) if waiter.items[0].deadline >= ends_at else 0
+            if late:
+                for waiter in late:
+                    for item in waiter.items:
+                        item.answer = Unavailable(FULL, kind="queue-full")
+                self._hand_over(late, now)
+                # No batch may follow that would show how long the event loop takes by now.
+                self._admit(0, 0.0)
+            if batch:
+                return batch
+
+    def _hand_over(self, waiters: Sequence[Waiter], since: float) -> None:
+        """Give answered waiters to the event loop."""
+        # In this order: the event loop may be sending answers right now, and it reports when it has read.
+        self._patient_until = time.monotonic() + READING_SECONDS_MAX
+        self._sending = self._reading = True
+        self._answered.append((waiters, since))
+        self._loop_wakeup.set()
+
+    def _woken(self) -> None:
+        self._loop_wakeup.clear()
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver the answers of all commands that have ended; in the event loop.
+
+        Code that keeps the loop busy with reading calls this now and then: libuv reads up to 50,000 times before it
+        comes to anything else.
+        """
+        if not self._answered:
+            return
+        while self._answered:
+            waiters, since = self._answered.popleft()
+            self._lag_seconds = time.monotonic() - since
+            for waiter in waiters:
+                if not waiter.gone:  # what was committed stays committed even if the client is gone
+                    try:
+                        waiter.deliver(waiter.items)
+                    except Exception as error:  # the other waiters of the batch are still answered
+                        log.error("an answer was not delivered", exc_info=error)
+        # In the turn after the next: the loop may be reading right now, and by then it has read what follows.
+        self._loop.call_soon(self._loop.call_soon, self._have_read)
+        with self._guard:
+            self._sending = bool(self._answered)
+        self._wake()
+
+    def _have_read(self) -> None:
+        with self._guard:
+            self._reading = bool(self._answered)
+            more = bool(self._queue)
+        if more:
+            self._wake()
+
+    async def _expire(self) -> None:
+        """Expire holds: once a second, and again at once while there are more than one transaction takes."""
+        expired = 0
+        while True:
+            if expired < EXPIRE_ROWS_MAX:
+                await asyncio.sleep(EXPIRE_EVERY_SECONDS)
+            try:
+                expired = (await self.submit(Expire())).body["expired"]
+            except Problem:
+                expired = 0
+
+    async def _end_stages(self) -> None:
+        """End every stage one that is over. The linear program runs beside the queue, which goes on with one stage."""
+        given_up: set[int] = set()
+        while True:
+            await asyncio.sleep(STAGES_EVERY_SECONDS)
+            for number in set(self._batches.handed_out()) - given_up:
+                try:
+                    found = await in_background(stage_one.conclusion, self._database, number)
+                    if found is not None:
+                        await self.submit(found)
+                except Problem:
+                    continue
+                except Exception as error:
+                    if not self._database.is_connection_error(error):
+                        given_up.add(number)
+                        log.error("stage one was not concluded; one stage goes on", exc_info=error)
+
+
+def answers_of(items: Sequence[Item]) -> list[Answer | Problem]:
+    """The answers to the commands of one transaction; raises the failure of the whole transaction."""
+    answers: list[Answer | Problem] = []
+    for item in items:
+        answer = item.answer
+        if isinstance(answer, Answer) or (isinstance(answer, Problem) and not isinstance(answer, Unavailable)):
+            answers.append(answer)
+        else:
+            raise answer or RuntimeError("a command was left without an answer")
+    return answers
