@@ -19,18 +19,14 @@ PATTERN = r"(before-insert|after-insert|before-commit|after-commit|before-answer
 EXIT_CODE = 86
 
 
-def pass_by(point: Point) -> None:
-    """What happens at every point of a process that serves."""
-
-
-def fault_at(text: str | None) -> Reached:
+def fault_at(text: str | None) -> Reached | None:
     """What happens at the points: nothing, or what the setting says.
 
-    >>> fault_at(None) is pass_by
+    >>> fault_at(None) is None
     True
     """
     if text is None:
-        return pass_by
+        return None
     wanted, number, action = text.split(":")
     left = int(number)
 

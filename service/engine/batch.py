@@ -15,7 +15,7 @@ from service.engine.cache import FarBehind
 from service.engine.commands import Expire, Item
 from service.engine.settle import Unsound
 from service.engine.transaction import Attempt, Transactions
-from service.fault import Reached, pass_by
+from service.fault import Reached
 from service.metrics import Metrics
 from service.problems import Unavailable
 from service.store.database import Database
@@ -35,7 +35,7 @@ class BatchRunner:
         memory_bytes_max: int,
         lock_timeout_ms: int,
         metrics: Metrics | None = None,
-        reached: Reached = pass_by,
+        reached: Reached | None = None,
     ) -> None:
         self.failed = False  # for good: SQLite's file cannot be trusted any more
         self._database = database

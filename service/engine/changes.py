@@ -19,6 +19,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_col
 from cbwk_core import State
 from service.domain.campaign import Campaign
 from service.domain.ledger import Account, Ledger
+from service.fault import Reached
 from service.store import tables
 from service.store.bulk_insert import append_columns, append_rows
 from service.store.statements import Prepared, array_of, execute, run_on_arrays
@@ -147,8 +148,10 @@ class Changes:
         self.decisions: list[Columns] = []  # new rows of the table decision, of one campaign or of several
         self.holds: list[Columns] = []  # new rows of the table hold
 
-    def write(self, connection: Connection) -> None:
+    def write(self, connection: Connection, reached: Reached | None = None) -> None:
         """Insert the new rows, then update holds, accounts and states. Each table takes one statement."""
+        if reached is not None:
+            reached("before-insert")
         append_columns(connection, tables.decision, self.decisions)
         append_columns(connection, tables.hold, self.holds)
         campaigns = self.campaigns.values()
@@ -156,6 +159,8 @@ class Changes:
             rows = [row for locked in campaigns if locked.rows for row in locked.rows.get(name, ())]
             if rows:
                 append_rows(connection, tables.metadata.tables[name], rows)
+        if reached is not None:
+            reached("after-insert")
         if any(locked.closed_holds or locked.emptied_holds for locked in campaigns):
             _move_holds(connection, campaigns)
         accounts = [
@@ -173,6 +178,8 @@ class Changes:
             run_on_arrays(connection, _MOVE_STATES, in_text).close()
         else:
             _MOVE_STATE.run(connection, _STATE_VALUES, states)
+        if reached is not None:
+            reached("before-commit")
 
 
 def _state_row(locked: LockedCampaign) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
 from service.engine.transaction import EXPIRE_ROWS_MAX
 from service.engine.wakeup import Wakeup
-from service.fault import Reached, pass_by
+from service.fault import Reached
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
@@ -68,7 +68,7 @@ class Engine:
         memory_bytes_max: int,
         lock_timeout_ms: int,
         metrics: Metrics | None = None,
-        reached: Reached = pass_by,
+        reached: Reached | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._batches = BatchRunner(
@@ -190,7 +190,8 @@ class Engine:
                 self._batches.process(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
-            self._reached("before-answer")
+            if self._reached is not None:
+                self._reached("before-answer")
             ended = time.monotonic()
             self._hand_over(batch, ended)
             # No client waits for the rest: clients read their answers in this time.

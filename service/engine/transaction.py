@@ -65,7 +65,7 @@ class Transactions:
         memory_bytes_max: int,
         lock_timeout_ms: int,
         metrics: Metrics,
-        reached: Reached,
+        reached: Reached | None,
     ) -> None:
         self._database, self._metrics, self._reached = database, metrics, reached
         self.cache = Cache(memory_bytes_max)
@@ -94,12 +94,10 @@ class Transactions:
                 self._lock(connection, changes, by_campaign, now, attempt, fresh=not alone)
                 self._serve(connection, changes, by_campaign)
             if changes.campaigns:
-                self._reached("before-insert")
-                changes.write(connection)
-                self._reached("before-commit")
+                changes.write(connection, self._reached)
             epoch = self._database.epoch()
         self._committed = changes, len(items), epoch
-        if changes.campaigns:
+        if changes.campaigns and self._reached is not None:
             self._reached("after-commit")
 
     def conclude(self) -> None:

@@ -14,7 +14,7 @@ import psycopg
 
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
-from service.fault import Point, pass_by
+from service.fault import Point
 from service.store.database import Database
 from tests.faults.books import read_books
 from tests.faults.engines import place
@@ -81,7 +81,7 @@ def overtaken(ground: Ground, dialect: str) -> list[str]:
         Database.open(url) as other,
         ThreadPoolExecutor(1) as thread,
     ):
-        second = _processor(other, pass_by)
+        second = _processor(other, None)
         later: list[Any] = []
 
         def reached(point: Point) -> None:
@@ -145,7 +145,7 @@ def _found(fault: Callable[..., Awaitable[Row]], ground: Ground, dialect: str, i
     return [counted, *row.details] if counted else []
 
 
-def _processor(database: Database, reached: Callable[[Point], None]) -> BatchRunner:
+def _processor(database: Database, reached: Callable[[Point], None] | None) -> BatchRunner:
     return BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, reached=reached)
 
 
