@@ -1,4 +1,4 @@
-"""The ASGI application: routes, the handlers that make every error a problem document, and the envelope around it."""
+"""The ASGI application: its routes, its middleware, and the handlers that turn errors into problem documents."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import openapi, reads
+from service import openapi
 from service.auth import KeyRing
-from service.components import Parts
+from service.components import Components
 from service.evaluation.runner import Evaluations
 from service.hot.endpoints import HOT_ROUTES, endpoint
 from service.hot.exchange import HotPath
 from service.hot.refusal import Refusals
 from service.metrics import Metrics
-from service.middleware import Envelope, route_of
+from service.middleware import RequestMiddleware, route_of
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
 from service.responses import database_problem, problem_answer, query_errors
 from service.routes import admin, campaigns, evaluations, health
 from service.routes.dashboard import add_pages
-from service.routes.dependencies import Submits
+from service.routes.dependencies import CommandRunner
 from service.settings import Settings
 from service.store.database import Database
 
@@ -44,7 +44,7 @@ class _Application(FastAPI):
     hot_path: HotPath
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once."""
+        """Return the OpenAPI document, which is built once."""
         if self.openapi_schema is None:
             self.openapi_schema = openapi.document(self, HOT_ROUTES)
         return self.openapi_schema
@@ -54,15 +54,15 @@ def create_app(
     settings: Settings | None = None,
     *,
     database: Database | None = None,
-    engine: Submits | None = None,
+    engine: CommandRunner | None = None,
     keyring: KeyRing | None = None,
     metrics: Metrics | None = None,
     lifespan: Any = None,
 ) -> FastAPI:
-    """Make an application of its own: two of them in one process share nothing.
+    """Create an application; two applications in one process share nothing.
 
-    `app.state` has its `Parts`; a lifespan may set database, engine and keyring later.
-    What needs one of them is 503 as long as it is not there.
+    `app.state` is a `Components`. A lifespan may set database, engine and keyring later; until then, requests that
+    need one of them are answered with 503.
     """
     settings, metrics = settings or Settings(), metrics or Metrics()
     app = _Application(
@@ -74,21 +74,21 @@ def create_app(
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name,
     )
-    parts = Parts(
+    components = Components(
         settings,
         metrics,
-        # One connection fewer than there are, so that keys can be looked up however many long reads are under way.
+        # Long reads leave one connection free, so that keys can always be looked up.
         read_limiter=CapacityLimiter(max(1, settings.pool_size - 1)),
         evaluations=Evaluations(at_once=settings.evaluations_max, seconds_max=settings.evaluation_seconds_max),
         database=database,
         engine=engine,
         keyring=keyring,
     )
-    app.state = parts  # type: ignore[assignment]
+    app.state = components  # type: ignore[assignment]
     limit = _body_bytes_max(settings)
-    app.add_middleware(Envelope, metrics=metrics, body_bytes_max=limit)
+    app.add_middleware(RequestMiddleware, metrics=metrics, body_bytes_max=limit)
     app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics)
-    app.hot_path = HotPath(parts, HOT_ROUTES, metrics, limit)
+    app.hot_path = HotPath(components, HOT_ROUTES, metrics, limit)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)
@@ -98,8 +98,8 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(SQLAlchemyError, _database_error)
-    metrics.queue_depth.set_function(lambda: getattr(parts.engine, "queued", 0))
-    metrics.read_budgets_from(lambda: _gauges(parts))
+    metrics.queue_depth.set_function(lambda: getattr(components.engine, "queued", 0))
+    metrics.read_gauges_with(lambda: health.gauges(components.database))
     return app
 
 
@@ -112,20 +112,13 @@ def _body_bytes_max(settings: Settings) -> Callable[[str], int]:
     return limit
 
 
-def _gauges(parts: Parts) -> reads.Gauges:
-    if parts.database is None:
-        return reads.Gauges([], {}, {})
-    with parts.database.read() as connection:
-        return reads.gauges(connection)
-
-
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return problem_answer(error)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """What Starlette and FastAPI refuse by themselves."""
+    """Answer the errors that Starlette and FastAPI raise."""
     assert isinstance(error, HTTPException)
     if error.status_code >= 500:
         raise error
@@ -135,7 +128,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> str:
-    """What the path takes: Starlette tells only what the first of its routes does."""
+    """Return all methods of the path; Starlette knows only those of the first matching route."""
     operations = request.app.openapi()["paths"].get(route_of(request.scope), {"get": {}})
     return ", ".join(sorted(method.upper() for method in operations))
 

@@ -1,4 +1,4 @@
-"""What an application is made of."""
+"""The components of an application."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from service.store.database import Database
 
 
 @dataclass(slots=True)
-class Parts:
-    """What requests need: the application's `state`, and quicker to ask than Starlette's, which calls for each name."""
+class Components:
+    """The application's `state`; its attributes are read faster than those of Starlette's `State`."""
 
     settings: Settings
     metrics: Metrics
-    read_limiter: CapacityLimiter  # for long reads of the database
+    read_limiter: CapacityLimiter  # bounds concurrent reads of the database
     evaluations: Evaluations
     database: Database | None = None
-    engine: Any = None  # an `Engine`, or in tests what submits as it does
+    engine: Any = None  # an `Engine`, or a `CommandRunner` in tests
     keyring: KeyRing | None = None

@@ -1,11 +1,10 @@
-"""What Prometheus sees. Counters and histograms are moved by whoever does the work; budgets are read at each scrape."""
+"""Prometheus metrics: counters and histograms of this process, and gauges read from the database at each scrape."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -13,11 +12,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
-
-from service.money import ONE
-
-if TYPE_CHECKING:
-    from service.reads import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,65 +23,65 @@ _DELAY_BUCKETS = (0.1, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_40
 
 
 class Metrics:
-    """The metrics of one application, in a registry of their own."""
+    """The metrics of one application, in their own registry."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.decide_seconds = Distribution(
-            "cbwk_decide_seconds", "Time from a decide request to its answer.", _DECIDE_BUCKETS
-        )
-        self.batch_size = Distribution("cbwk_batch_size", "Commands in one transaction.", _BATCH_BUCKETS)
-        self.queue_depth = Gauge("cbwk_queue_depth", "Commands that wait for a transaction.", registry=self.registry)
+        self.registry = registry = CollectorRegistry()
+        self.queue_depth = Gauge("cbwk_queue_depth", "Commands waiting for a transaction.", registry=registry)
         self.expired_holds = Counter(
-            "cbwk_expired_holds_total", "Holds whose feedback never came.", ["campaign"], registry=self.registry
+            "cbwk_expired_holds_total", "Holds that expired without feedback.", ["campaign"], registry=registry
         )
-        self.feedback_delay_seconds = Distribution(
-            "cbwk_feedback_delay_seconds", "Time from a decision to its costs.", _DELAY_BUCKETS
+        self.cost_above_hold = Counter(
+            "cbwk_cost_above_hold_total", "Reported costs above the hold.", ["campaign"], registry=registry
+        )
+        self.quarantined_updates = Counter(
+            "cbwk_quarantined_updates_total",
+            "Outcomes that were booked but not learnt, because a parameter would not have stayed finite.",
+            ["campaign"],
+            registry=registry,
+        )
+        self.changes_noticed = Gauge(
+            "cbwk_changes_noticed",
+            "Restarts of the model after a change was detected in the outcomes.",
+            ["campaign"],
+            registry=registry,
         )
         self.oracle_loss = Gauge(
             "cbwk_oracle_loss",
             "Running mean of squared prediction errors, in units of the target's range.",
             ["campaign", "target"],
-            registry=self.registry,
+            registry=registry,
         )
-        self.changes_noticed = Gauge(
-            "cbwk_changes_noticed",
-            "How often the model has begun anew because outcomes said that the world has changed.",
-            ["campaign"],
-            registry=self.registry,
+        self.decide_seconds = Distribution(
+            "cbwk_decide_seconds", "Time from a decide request to its response.", _DECIDE_BUCKETS
         )
-        self.quarantined_updates = Counter(
-            "cbwk_quarantined_updates_total",
-            "Outcomes that were booked and not learnt, since a parameter would not have stayed finite.",
-            ["campaign"],
-            registry=self.registry,
-        )
-        self.cost_above_hold = Counter(
-            "cbwk_cost_above_hold_total", "Reported costs above the hold.", ["campaign"], registry=self.registry
+        self.batch_size = Distribution("cbwk_batch_size", "Commands in one transaction.", _BATCH_BUCKETS)
+        self.feedback_delay_seconds = Distribution(
+            "cbwk_feedback_delay_seconds", "Time from a decision to its reported costs.", _DELAY_BUCKETS
         )
         self._requests = _Requests()
         for collector in (self.decide_seconds, self.batch_size, self.feedback_delay_seconds, self._requests):
-            self.registry.register(collector)
-        ProcessCollector(registry=self.registry)
+            registry.register(collector)
+        ProcessCollector(registry=registry)
 
     def count_request(self, method: str, route: str, status: int) -> None:
-        """Count one answered request; in the event loop."""
+        """Count one answered request; only the event loop calls this."""
         counts, name = self._requests.counts, (method, route, status)
         counts[name] = counts.get(name, 0) + 1
 
-    def read_budgets_from(self, read: Callable[[], Gauges]) -> None:
-        """Collect accounts, holds and prices with this function at every scrape."""
-        self.registry.register(_FromDatabase(read))
+    def read_gauges_with(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Collect the gauges of the database with this function at every scrape."""
+        self.registry.register(_DatabaseGauges(read))
 
     def text(self) -> bytes:
-        """The exposition; it reads the database, so it belongs in a thread."""
+        """Return the metrics as text; reads the database, so it must run in a thread."""
         return generate_latest(self.registry)
 
 
 class Distribution(Collector):
-    """A histogram that one thread alone moves, for every request; any may read it.
+    """A histogram that one thread updates and any thread reads.
 
-    The library's own is for several threads, and its three locks take longer than what it counts.
+    The histogram of prometheus_client takes three locks per value, longer than the update itself.
     """
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
@@ -96,25 +90,25 @@ class Distribution(Collector):
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value, in the first bucket whose bound it does not exceed."""
+        """Count one value in the first bucket whose bound it does not exceed."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def collect(self) -> Iterator[Metric]:
-        """How many values are at most each bound."""
+        """Yield the number of values up to each bound."""
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         buckets = [*zip(names, accumulate([*self._counts]), strict=True)]
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
 class _Requests(Collector):
-    """Answered requests, counted by the event loop alone."""
+    """Counts of answered requests; only the event loop updates them."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, int], int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """By route and status."""
+        """Yield the counts by method, route and status."""
         family = CounterMetricFamily(
             "cbwk_requests", "Requests answered, by route and status.", labels=["method", "route", "status"]
         )
@@ -123,42 +117,32 @@ class _Requests(Collector):
         yield family
 
 
-class _FromDatabase(Collector):
-    """Gauges that are columns of the database: the same on every replica, and right after a restart."""
+class _DatabaseGauges(Collector):
+    """Gauges read from the database: the same on every replica, and correct after a restart."""
 
-    def __init__(self, read: Callable[[], Gauges]) -> None:
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is read when it is registered."""
+        """Return nothing, so that registration does not read the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Accounts, open holds and prices; without a database the process still shows the rest."""
-        up = GaugeMetricFamily("cbwk_database_up", "Whether the database answered this scrape.")
+        """Yield `cbwk_database_up` and, if the database answers, its gauges."""
+        gauges: list[Metric] | None = None
         try:
-            found = self._read()
+            gauges = [*self._read()]
         except Exception:
-            log.exception("the scrape could not read the database")
-            up.add_metric([], 0)
-            yield up
-            return
-        up.add_metric([], 1)
-        yield up
-        for part in ("granted", "held", "spent", "overrun"):
-            family = GaugeMetricFamily(
-                f"cbwk_budget_{part}_units", f"Budget {part}, in units.", labels=["campaign", "resource"]
-            )
-            for account in found.accounts:
-                family.add_metric([account.campaign_id, account.resource], getattr(account, part) / ONE)
-            yield family
-        holds = GaugeMetricFamily("cbwk_open_holds", "Decisions that wait for feedback.", labels=["campaign"])
-        for campaign_id, count in found.open_holds.items():
-            holds.add_metric([campaign_id], count)
-        yield holds
-        quoted = GaugeMetricFamily(
-            "cbwk_price", "Price of a unit at the last decision, in reward.", labels=["campaign", "resource"]
-        )
-        for (campaign_id, resource), price in found.prices.items():
-            quoted.add_metric([campaign_id, resource], price)
-        yield quoted
+            log.exception("a scrape could not read the database")
+        yield gauge("cbwk_database_up", "Whether the database answered this scrape.", (), [((), gauges is not None)])
+        yield from gauges or ()
+
+
+def gauge(
+    name: str, documentation: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    """Return a gauge with one value per combination of labels."""
+    family = GaugeMetricFamily(name, documentation, labels=labels)
+    for values, sample in samples:
+        family.add_metric(values, sample)
+    return family

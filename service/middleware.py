@@ -1,7 +1,4 @@
-"""What surrounds every request: its id, the limit of its body, the count of its answer, and the last word on errors.
-
-Plain ASGI, outside everything else of the application: what goes wrong inside still gets an id and a problem document.
-"""
+"""The outermost ASGI layer: request ids, the limit of bodies, the count of responses, unexpected errors."""
 
 from __future__ import annotations
 
@@ -18,17 +15,16 @@ from service.problems import Problem, TooLarge
 from service.responses import problem_answer
 
 _REQUEST_ID = b"x-request-id"
-# Answers are about money, and some carry keys: unless one says otherwise, it is not kept and not guessed at.
-CAUTIONS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-# What proxies call an answer that nobody was there to take.
-CLIENT_GONE = 499
-OURS = "something went wrong on our side; the log knows what, by the request's id"
+# Responses are about money, and some contain keys: by default no cache stores them and no browser guesses their type.
+SECURITY_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+CLIENT_GONE = 499  # as proxies count a client that closed the connection before the response
+INTERNAL_ERROR = "an internal error occurred; the log has the details under the id of the request"
 
 log = structlog.get_logger(__name__)
 
 
-class Envelope:
-    """The outermost part of the application."""
+class RequestMiddleware:
+    """Wraps the whole application, so that unexpected errors also get a request id and a problem document."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, body_bytes_max: Callable[[str], int]) -> None:
         self._app = app
@@ -41,11 +37,11 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given, length = _declared(scope)
+        given, length = _headers_of(scope)
         identity = given if is_id(given) else self._ids.next()
         token = request_id.set(identity)
-        outgoing = _Outgoing(send, identity)
-        incoming = _limited(receive, self._body_bytes_max(scope["path"]), length)
+        outgoing = _ResponseSender(send, identity)
+        incoming = _limited_receive(receive, self._body_bytes_max(scope["path"]), length)
         try:
             await self._app(scope, incoming, outgoing)
         except ClientDisconnect:
@@ -53,15 +49,15 @@ class Envelope:
         except Exception:
             log.exception("request failed", method=scope["method"], route=route_of(scope))
             if outgoing.status:
-                raise  # too late for an answer: the connection ends in the middle, which a client can tell
-            await problem_answer(Problem(OURS))(scope, receive, outgoing)
+                raise  # part of the response is sent; closing the connection tells the client that it is incomplete
+            await problem_answer(Problem(INTERNAL_ERROR))(scope, receive, outgoing)
         finally:
             self._metrics.count_request(scope["method"], route_of(scope), outgoing.status or CLIENT_GONE)
             request_id.reset(token)
 
 
-class _Outgoing:
-    """Sends on, with the request's id among the headers, and remembers the status."""
+class _ResponseSender:
+    """Adds the request id and the security headers to a response and records its status."""
 
     __slots__ = ("_identity", "_send", "status")
 
@@ -76,12 +72,12 @@ class _Outgoing:
             headers = message["headers"]
             given = [name for name, _ in headers]
             headers.append((_REQUEST_ID, self._identity.encode()))
-            headers += [caution for caution in CAUTIONS if caution[0] not in given]
+            headers += [header for header in SECURITY_HEADERS if header[0] not in given]
         await self._send(message)
 
 
-def _declared(scope: Scope) -> tuple[str, int]:
-    """The request's id and the length of its body, as the client says; nothing and 0 where it says nothing useful."""
+def _headers_of(scope: Scope) -> tuple[str, int]:
+    """Return the request id and the content length that the client sent; "" and 0 if they are missing or malformed."""
     given, length = "", 0
     for name, value in scope["headers"]:
         if name == _REQUEST_ID:
@@ -91,9 +87,9 @@ def _declared(scope: Scope) -> tuple[str, int]:
     return given, length
 
 
-def _limited(receive: Receive, bytes_max: int, declared: int) -> Receive:
-    """Receives as before, up to the limit; nobody is waited for who says beforehand that it will be too much."""
-    if declared > bytes_max:
+def _limited_receive(receive: Receive, bytes_max: int, content_length: int) -> Receive:
+    """Return a `receive` that refuses a body above the limit, at once if its content length is above it."""
+    if content_length > bytes_max:
 
         async def refuse() -> Message:
             raise _too_large(bytes_max)
@@ -117,8 +113,8 @@ def _too_large(bytes_max: int) -> TooLarge:
 
 
 def route_of(scope: Scope) -> str:
-    """The route's own path, with names for its parts; one name for everything that is no route."""
+    """Return the path of the route with its parameter names, or "other" if there is no route."""
     route = scope.get("route")
     if route is None and "endpoint" in scope:
-        return str(scope["path"])  # plain endpoints of Starlette, whose paths have no parts with a name
+        return str(scope["path"])  # a Starlette endpoint, whose path has no parameters
     return getattr(route, "path", "other")

@@ -17,7 +17,7 @@ import structlog
 from starlette.responses import Response
 
 from service.auth import key_digest
-from service.components import Parts
+from service.components import Components
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.hot.endpoints import ROLE
@@ -25,17 +25,17 @@ from service.hot.request import Asked
 from service.ids import RequestIds, is_id
 from service.logs import request_id
 from service.metrics import Metrics
-from service.middleware import CAUTIONS, CLIENT_GONE, OURS
+from service.middleware import CLIENT_GONE, INTERNAL_ERROR, SECURITY_HEADERS
 from service.openapi import HotRoute
 from service.problems import Problem, Unavailable
 from service.responses import problem_answer
 from service.routes.access import checked
-from service.routes.dependencies import TOO_LATE
+from service.routes.dependencies import DEADLINE_PASSED
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 _STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
-_CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in CAUTIONS)
+_CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in SECURITY_HEADERS)
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class HotPath:
     """The short way of one application."""
 
     def __init__(
-        self, parts: Parts, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
+        self, parts: Components, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
     ) -> None:
         self._parts = parts
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
@@ -201,7 +201,7 @@ class Exchange:
     def give_up(self) -> None:
         """Answer that the deadline has passed; what the engine has begun it still finishes."""
         self._waiter.gone = True
-        self.fail(Unavailable(TOO_LATE, kind="deadline-passed"))
+        self.fail(Unavailable(DEADLINE_PASSED, kind="deadline-passed"))
 
     def fail(self, error: Exception) -> None:
         """Answer with a problem; an error that is no problem is our fault and goes to the log."""
@@ -209,7 +209,7 @@ class Exchange:
             token = request_id.set(self._head.request_id)
             log.error("request failed", method="POST", route=self._head.route.path, exc_info=error)
             request_id.reset(token)
-            error = Problem(OURS)
+            error = Problem(INTERNAL_ERROR)
         self._send(problem_answer(error))
 
     def _send(self, response: Response) -> None:

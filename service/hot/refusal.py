@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from service.engine import FULL
 from service.ids import RequestIds
 from service.metrics import Metrics
-from service.middleware import CAUTIONS
+from service.middleware import SECURITY_HEADERS
 from service.problems import Unavailable
 from service.responses import problem_answer
 
@@ -27,7 +27,7 @@ class Refusals:
         self._paths = {path.encode(): path for path in paths}
         self._metrics = metrics
         answer = problem_answer(Unavailable(FULL, kind="queue-full"))
-        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *CAUTIONS)]
+        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *SECURITY_HEADERS)]
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
         self._body = b"\r\n\r\n" + bytes(answer.body)
         self._ids = RequestIds()

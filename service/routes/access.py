@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""Authentication of requests and the permissions of their keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.routes.dependencies import keyring_of
 
 
 async def authorised(request: Request, role: str) -> Principal:
-    """The holder of the request's key, who must have the role."""
+    """Return the holder of the request's key; raise a Problem if the key is not valid or lacks the role."""
     keyring, key = keyring_of(request), _key(request)
     certain, principal = keyring.remembered(key)
     if not certain:
@@ -23,7 +23,7 @@ async def authorised(request: Request, role: str) -> Principal:
 
 
 def checked(principal: Principal | None, role: str) -> Principal:
-    """The holder of a key, if there is one who has the role."""
+    """Return the holder of a key; raise a Problem if the key is not valid or lacks the role."""
     if principal is None:
         raise Unauthorized("the key is not valid, or not any more")
     if not principal.may(role):
@@ -46,18 +46,18 @@ def _key(request: Request) -> str:
 
 
 def see(principal: Principal, campaign_id: str) -> None:
-    """Pretend that there is no such campaign where the key may not see it."""
+    """Raise the 404 of an unknown campaign if the key may not see this one."""
     if not principal.sees(campaign_id):
         raise NotFound("there is no such campaign", kind="campaign-not-found")
 
 
 async def reader(request: Request) -> Principal:
-    """Anyone who may read."""
+    """Require a key that may read."""
     return await authorised(request, "reader")
 
 
 async def admin(request: Request) -> Principal:
-    """Anyone who may change campaigns."""
+    """Require a key that may change campaigns."""
     return await authorised(request, "admin")
 
 
@@ -66,23 +66,23 @@ Admin = Annotated[Principal, Depends(admin)]
 
 
 async def unlimited_admin(principal: Admin) -> Principal:
-    """An admin of everything, not of some campaigns."""
+    """Require an admin key that is not limited to campaigns."""
     if principal.limited:
         raise Forbidden("this key is limited to campaigns", kind="key-limited")
     return principal
 
 
-CampaignId = Annotated[str, Path(description="the campaign's id", examples=["summer-sale"])]
+CampaignId = Annotated[str, Path(description="id of the campaign", examples=["summer-sale"])]
 
 
 async def readable_campaign(campaign_id: CampaignId, principal: Reader) -> str:
-    """A campaign the key may read."""
+    """Require a campaign that the key may read."""
     see(principal, campaign_id)
     return campaign_id
 
 
 async def writable_campaign(campaign_id: CampaignId, principal: Admin) -> str:
-    """A campaign the key may change."""
+    """Require a campaign that the key may change."""
     see(principal, campaign_id)
     return campaign_id
 

@@ -1,4 +1,4 @@
-"""`/dashboard`, `/docs` and the files they load. Open to all: what they show, they ask for with a key."""
+"""`/dashboard`, `/docs` and their files. They need no key; the data they load does."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from service.pages import page
 
 
 async def dashboard(request: Request) -> Response:
-    """The page for people who run campaigns."""
+    """Return the dashboard."""
     return page(dashboard_html())
 
 
 async def docs(request: Request) -> Response:
-    """The page for people who write clients."""
+    """Return the documentation of the interface."""
     html = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=request.app.title,
         swagger_js_url=address("swagger-ui-bundle.js"),
         swagger_css_url=address("swagger-ui.css"),
         swagger_favicon_url=address("icon.svg"),
-        swagger_ui_parameters={"validatorUrl": None},  # it would send the document to somebody else's server
+        swagger_ui_parameters={"validatorUrl": None},  # else Swagger UI sends the document to a foreign server
     ).body
     return page(bytes(html).decode())
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve them, without a word in the OpenAPI document."""
+    """Add the pages to the application but not to the OpenAPI document."""
     app.add_route("/dashboard", dashboard, include_in_schema=False)
     app.add_route("/docs", docs, include_in_schema=False)
     app.add_route(ROUTE, asset, include_in_schema=False)

@@ -1,120 +1,120 @@
-"""What routes take from the application's state, and the two ways they use the database: commands and reads."""
+"""The components a route uses, and its two ways to the database: commands of the engine, and reads in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 from anyio import to_thread
+from fastapi import Depends, Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import responses as answers
+from service import responses
 from service.auth import KeyRing
 from service.engine.commands import Answer, Command
+from service.limits import PAGE_DEFAULT, PAGE_MAX
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
-from service.responses import command_answer
 from service.store.database import Database
 
-# A change of a campaign that nobody has asked about for long begins with reading its log.
+# A change of a campaign that is not in memory first reads the campaign's log.
 ADMIN_DEADLINE_SECONDS = 30.0
 
-TOO_LATE = "the answer did not come in time; what was asked may have been done, so ask again with the same id"
+DEADLINE_PASSED = (
+    "the deadline passed before there was an answer; the request may still be carried out: repeat it with the same id"
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class Submits(Protocol):
-    """What routes need of the engine."""
+class CommandRunner(Protocol):
+    """The part of the engine that routes use."""
 
     async def submit(self, command: Command) -> Answer:
-        """Do it, or raise a Problem."""
+        """Run the command, or raise a Problem."""
 
     async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
-        """Do all of them in one transaction."""
+        """Run all commands in one transaction."""
 
 
-def engine_of(request: Request) -> Submits:
-    """The engine, once it is there."""
-    return cast(Submits, _part(request, "engine"))
+def engine_of(request: Request) -> CommandRunner:
+    """Return the engine; raise a Problem until it has started."""
+    return cast(CommandRunner, _component(request, "engine"))
 
 
 def database_of(request: Request) -> Database:
-    """The database, once it is there."""
-    return cast(Database, _part(request, "database"))
+    """Return the database; raise a Problem until it is open."""
+    return cast(Database, _component(request, "database"))
 
 
 def keyring_of(request: Request) -> KeyRing:
-    """The keys, once they are there."""
-    return cast(KeyRing, _part(request, "keyring"))
+    """Return the keyring; raise a Problem until there is one."""
+    return cast(KeyRing, _component(request, "keyring"))
 
 
 def metrics_of(request: Request) -> Metrics:
-    """The metrics."""
+    """Return the metrics of the application."""
     return cast(Metrics, request.app.state.metrics)
 
 
-def _part(request: Request, name: str) -> Any:
-    part = getattr(request.app.state, name, None)
-    if part is None:
+def _component(request: Request, name: str) -> Any:
+    component = getattr(request.app.state, name, None)
+    if component is None:
         raise Unavailable("the service is not ready yet; try again", kind="not-ready")
-    return part
+    return component
+
+
+async def page_of(
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="maximum number of items")] = PAGE_DEFAULT,
+    cursor: Annotated[str | None, Query(max_length=256, description="next_cursor of the previous page")] = None,
+) -> dict[str, Any]:
+    """Return the arguments by which a read function selects a page."""
+    return {"limit": limit, "cursor": cursor}
+
+
+PageQuery = Annotated[dict[str, Any], Depends(page_of)]
 
 
 async def parsed(request: Request, model: type[Model]) -> Model:
-    """The body as a model, straight from its bytes."""
-    return answers.parsed(await request.body(), model)
+    """Return the body as a model; raise a Problem if it is not valid."""
+    return responses.parsed(await request.body(), model)
 
 
 async def submit_together(request: Request, commands: Sequence[Command]) -> list[Answer | Problem]:
-    """The engine's answers to hot commands of one transaction, within the request's deadline."""
-    return await _in_time(_deadline_seconds(request), engine_of(request).submit_together(commands))
+    """Return the answers of the engine to commands of one transaction, within the request's deadline."""
+    seconds = request.app.state.settings.request_deadline_ms / 1000
+    return await _within(seconds, engine_of(request).submit_together(commands))
 
 
 async def submitted(request: Request, command: Command) -> Response:
-    """The engine's answer to a command of an administrator, who can wait."""
-    return command_answer(await _in_time(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command)))
+    """Return the response to an administrator's command, which has a longer deadline."""
+    return responses.command_answer(await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command)))
 
 
-def _deadline_seconds(request: Request) -> float:
-    return float(request.app.state.settings.request_deadline_ms / 1000)
-
-
-async def _in_time(seconds: float, waiting: Awaitable[Result]) -> Result:
-    """Nobody waits for ever, not even for a database that hangs; what was begun is still finished.
-
-    As `asyncio.timeout` does, at a fraction of its cost: it was a quarter of a whole request.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    rung = False
-
-    def ring() -> None:
-        nonlocal rung
-        rung = True
-        task.cancel()
-
-    alarm = asyncio.get_running_loop().call_later(seconds, ring)
+async def _within(seconds: float, answer: Awaitable[Result]) -> Result:
+    """Bound the wait, even if the database hangs; the engine still finishes the command."""
     try:
-        return await waiting
-    except asyncio.CancelledError:
-        if not rung or task.uncancel() > 0:
-            raise
-        raise Unavailable(TOO_LATE, kind="deadline-passed") from None
-    finally:
-        alarm.cancel()
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError:
+        raise Unavailable(DEADLINE_PASSED, kind="deadline-passed") from None
 
 
 async def read(request: Request, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
-    """What a function of `service.reads` finds, in a thread and one snapshot."""
+    """Return the result of a function of `service.reads`, which runs in a thread and in one snapshot."""
     database = database_of(request)
 
-    def work() -> Result:
+    def run() -> Result:
         with database.read() as connection:
             return function(connection, *arguments, **named)
 
-    return await to_thread.run_sync(work, limiter=request.app.state.read_limiter)
+    return await to_thread.run_sync(run, limiter=request.app.state.read_limiter)
+
+
+async def show(request: Request, function: Callable[..., Any], *arguments: Any, **named: Any) -> Response:
+    """Return the result of `read` as a response."""
+    return responses.json_answer(await read(request, function, *arguments, **named))

@@ -1,36 +1,76 @@
-"""What all bodies have in common: strict types, no unknown fields, exact amounts, one page form."""
+"""Base models and field types of all bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
 
 from cbwk_core.features.feature import NAME_LENGTH_MAX
 from service.ids import ID_PATTERN
-from service.limits import PAGE_MAX, TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
+from service.limits import TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.times import moment_microseconds, moment_text
 
 TWICE = "must not have the same id twice"
+DECISION_ID = "0197f0c4-8a00-7000-8000-5d1c2f0b9e11"  # of the examples
 
 
 class Body(BaseModel):
-    """A request's body or a part of one: a string is no number, NaN and infinity are none either, and a field nobody
-    knows is a mistake."""
+    """A request body or a part of one. Strings are not numbers; NaN, infinity and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, hide_input_in_errors=True)
 
 
 class Answered(BaseModel):
-    """An answer's body or a part of one, for the OpenAPI document and for tests; more fields may be added."""
+    """A response body or a part of one, for the OpenAPI document and for tests; fields may be added."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, frozen=True)
 
 
+def _add_example(schema: dict[str, Any], model: type[View]) -> None:
+    schema["examples"] = [model.example()]
+
+
+class View(Answered):
+    """A response body whose example is composed of the examples of its fields."""
+
+    model_config = ConfigDict(json_schema_extra=_add_example)
+
+    @classmethod
+    def example(cls) -> dict[str, Any]:
+        """Return one body; a field without an example shows the first example of its type."""
+        return {
+            name: field.examples[0] if field.examples else _example_of(field.annotation)
+            for name, field in cls.model_fields.items()
+        }
+
+
+def _example_of(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, View):
+        return annotation.example()
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return [_example_of(arguments[0])]
+    if origin is Literal:
+        return arguments[0]
+    return None  # a type that allows null
+
+
+class Page(View):
+    """One page of a list; `next_cursor` fetches the next page and is null on the last."""
+
+    next_cursor: str | None
+
+
+def shown(example: Any, description: str | None = None) -> Any:
+    """Return a required field with this example."""
+    return Field(examples=[example], description=description)
+
+
 def example(body: dict[str, Any]) -> dict[str, Any]:
-    """The one example of a body, in the place JSON Schema has for it."""
+    """Return the example of a request body in the form that JSON Schema has for it."""
     return {"examples": [body]}
 
 
@@ -40,16 +80,8 @@ def _printable(text: str) -> str:
     return text
 
 
-def _whole(value: float) -> float:
-    return amount(micros(value))
-
-
-def _in_utc(text: str) -> str:
-    return moment_text(moment_microseconds(text))
-
-
-class Misfit(ValueError):  # noqa: N818 - it is named in an answer, not raised at anyone
-    """A field that does not fit another one, found where both are known."""
+class Misfit(ValueError):  # noqa: N818 - it is reported to the client, not to a programmer
+    """A field that contradicts another field."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field} {message}")
@@ -58,50 +90,50 @@ class Misfit(ValueError):  # noqa: N818 - it is named in an answer, not raised a
 
 
 def unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:
-    """Refuse a list in which something stands twice."""
-    seen: set[Hashable] = set()
-    for item in items:
-        if item in seen:
-            raise Misfit(field, f"must not have the same {what} twice")
-        seen.add(item)
+    """Refuse repeated items with a Misfit."""
+    listed = [*items]
+    if len(set(listed)) != len(listed):
+        raise Misfit(field, f"must not have the same {what} twice")
 
 
-def _no_twins(ids: list[str]) -> list[str]:
+def _unique_ids(ids: list[str]) -> list[str]:
     if len(set(ids)) != len(ids):
         raise ValueError(TWICE)
     return ids
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-# Checked as a decimal; a whole number stays one in JSON.
-_exact = (AfterValidator(_whole), PlainSerializer(_as_it_is), Field(description="at most six decimals"))
+# An amount is checked as a decimal; the serializer keeps a whole number whole in JSON.
+_exact = (
+    AfterValidator(lambda value: amount(micros(value))),
+    PlainSerializer(lambda value: value),
+    Field(description="at most six decimals"),
+)
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
-UniqueIds = Annotated[list[Id], AfterValidator(_no_twins), Field(json_schema_extra={"uniqueItems": True})]
+UniqueIds = Annotated[list[Id], AfterValidator(_unique_ids), Field(json_schema_extra={"uniqueItems": True})]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH_MAX), AfterValidator(_printable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_LENGTH_MAX)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_LENGTH_MAX), AfterValidator(_printable)]
-Moment = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
+Moment = Annotated[
+    str,
+    AfterValidator(lambda text: moment_text(moment_microseconds(text))),
+    Field(json_schema_extra={"format": "date-time"}),
+]
 
-# An amount with at most six decimals; a reported cost may have more.
 Amount = Annotated[float, Field(ge=0, le=AMOUNT_MAX), *_exact]
 PositiveAmount = Annotated[float, Field(gt=0, le=AMOUNT_MAX), *_exact]
 SignedAmount = Annotated[float, Field(ge=-AMOUNT_MAX, le=AMOUNT_MAX), *_exact]
-Cost = Annotated[float, Field(ge=0, le=AMOUNT_MAX)]
+Cost = Annotated[float, Field(ge=0, le=AMOUNT_MAX)]  # a reported cost may have more than six decimals
 
-# By feature name, or a list of numbers where a plain dimension is declared. The first kind that fits is the only one:
-# to look for a better one takes as long as the rest.
+# By feature name, or a list of numbers if the campaign declares a dimension. Without left_to_right pydantic tries every
+# member of the union, which takes as long as the rest of the body.
 _Feature = Annotated[float | Value, Field(union_mode="left_to_right")]
 Features = Annotated[dict[str, _Feature] | list[float], Field(union_mode="left_to_right")]
 
-Limit = Annotated[int, Field(ge=1, le=PAGE_MAX)]
 Amounts = dict[str, float]
 
-
-class Page(Answered):
-    """One page of a list; `next_cursor` fetches the next one, null after the last."""
-
-    next_cursor: str | None
+# Fields of responses with their examples.
+Status = Literal["active", "paused", "archived"]
+CampaignName = Annotated[str, Field(examples=["summer-sale"])]
+DecisionName = Annotated[str, Field(examples=[DECISION_ID])]
+At = Annotated[str, Field(examples=["2026-11-16T09:00:00Z"])]

@@ -1,4 +1,4 @@
-"""Bodies of `/campaigns`: a configuration, a change of it, and a campaign as it stands."""
+"""Bodies of `/campaigns`: a configuration, a change of it, and the state of a campaign."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from service.limits import (
 from service.money import micros
 from service.schemas.base import (
     Amount,
-    Answered,
+    At,
     Body,
+    CampaignName,
     Features,
     Id,
     Misfit,
@@ -37,13 +38,16 @@ from service.schemas.base import (
     Name,
     Page,
     PositiveAmount,
+    Status,
     UniqueIds,
     Value,
+    View,
     example,
+    shown,
     unique,
 )
 
-# Stands for a horizon that is still to be estimated from traffic.
+# Replaces a horizon that is not estimated yet.
 HORIZON_UNKNOWN = 1_000
 
 CONFIG_EXAMPLE: dict[str, Any] = {
@@ -79,8 +83,12 @@ CONFIG_EXAMPLE: dict[str, Any] = {
 }
 
 
+RULES_DESCRIPTION = "version of the decision rules, fixed when the campaign is created"
+_EITHER_END = "must be given, or ends_at, and not both"
+
+
 class _Sparse(Body):
-    """A part that is stored and shown without the fields nobody gave."""
+    """A part that is stored and shown without its null fields."""
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -88,20 +96,20 @@ class _Sparse(Body):
 
 
 class _Feature(_Sparse):
+    name: Name
+
     @model_validator(mode="after")
     def _fits_the_library(self) -> Self:
-        declared = self.model_dump()
         try:
-            encoder_of({"features": [declared]})
+            encoder_of({"features": [self.model_dump()]})
         except ValueError as error:
-            raise ValueError(without_values(str(error)).replace(f"feature {declared['name']!r}", "a feature")) from None
+            raise ValueError(without_values(str(error)).replace(f"feature {self.name!r}", "a feature")) from None
         return self
 
 
 class NumberFeature(_Feature):
-    """A number, scaled by its range; outside it is clipped, or 422 when strict."""
+    """A number, scaled by its range. A number outside the range is clipped, or refused with 422 when strict."""
 
-    name: Name
     type: Literal["number"]
     min: float
     max: float
@@ -110,9 +118,8 @@ class NumberFeature(_Feature):
 
 
 class CategoryFeature(_Feature):
-    """One of the declared strings; another one encodes as zeros, or is 422 when strict."""
+    """One of the declared strings. Another string is encoded as zeros, or refused with 422 when strict."""
 
-    name: Name
     type: Literal["category"]
     values: Annotated[list[Value], Field(min_length=1, max_length=DIMENSION_MAX)]
     default: Value | None = None
@@ -120,9 +127,8 @@ class CategoryFeature(_Feature):
 
 
 class HashFeature(_Feature):
-    """Any string, for identifiers too many to declare."""
+    """Any string, for identifiers that are too many to declare."""
 
-    name: Name
     type: Literal["hash"]
     buckets: Annotated[int, Field(ge=1, le=BUCKETS_MAX)]
     default: Value | None = None
@@ -132,7 +138,7 @@ Feature = Annotated[NumberFeature | CategoryFeature | HashFeature, Field(discrim
 
 
 class Space(_Sparse):
-    """What a context, or an arm, is described by: named features or a plain list of numbers."""
+    """The description of a context or an arm: named features, or a list of numbers of this dimension."""
 
     features: Annotated[list[Feature], Field(min_length=1, max_length=FEATURES_MAX)] | None = None
     dimension: Annotated[int, Field(ge=1, le=DIMENSION_MAX)] | None = None
@@ -147,7 +153,7 @@ class Space(_Sparse):
 
 
 class Arm(_Sparse):
-    """Something to choose. Its max cost is the hold of a decision for it, by default the resource's."""
+    """An arm. Its max cost, by default that of the resource, is the hold of a decision for it."""
 
     id: Id
     max_cost: Annotated[dict[Id, Amount], Field(max_length=RESOURCES_MAX)] | None = None
@@ -155,7 +161,7 @@ class Arm(_Sparse):
 
 
 class Resource(Body):
-    """Something that is paid with; no decision costs more than `max_cost` of it."""
+    """A budget; no decision costs more than `max_cost` of it."""
 
     id: Id
     budget: PositiveAmount
@@ -163,7 +169,7 @@ class Resource(Body):
 
 
 class RewardRange(Body):
-    """What a reward may be; outside it is clipped."""
+    """The range of rewards; a reward outside it is clipped."""
 
     min: float = 0
     max: float = 1
@@ -176,7 +182,7 @@ class RewardRange(Body):
 
 
 class Oracle(Body):
-    """How rewards and costs are predicted."""
+    """The model that predicts rewards and costs."""
 
     kind: Literal["newton", "gradient", "aggregate", "kernel"] = "newton"
     link: Literal["identity", "logistic"] = "identity"
@@ -184,48 +190,45 @@ class Oracle(Body):
 
 
 class Policy(Body):
-    """How arms are chosen."""
+    """The policy that chooses arms."""
 
     preset: Literal["practical", "paper", "authors"] = "practical"
     oracle: Oracle = Oracle()
     gamma: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     z: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
     two_stage: Literal["auto", "off", "measured", "paper", True, False] = Field(
-        default="auto", description="auto is decided when the campaign is made, and shown as what it came to"
+        default="auto", description="auto is resolved when the campaign is created; the result is shown"
     )
 
 
-Seconds = Annotated[int, Field(ge=1, le=TTL_SECONDS_MAX)]
-LateSeconds = Annotated[
-    int,
-    Field(
-        ge=0,
-        le=LATE_WINDOW_SECONDS_MAX,
-        description="how long a decision that expired or was voided is kept at least, for costs that come after all: "
-        "it is not pruned before; as long as it is there, costs are booked however late they come",
-    ),
-]
-MissingCost = Literal["hold", "none"]
+class FeedbackTermsChange(Body):
+    """The feedback terms to change."""
 
-
-class FeedbackTerms(Body):
-    """How long feedback may take, and what is assumed where it never comes."""
-
-    ttl_seconds: Seconds = 3600
-    late_window_seconds: LateSeconds = 604_800
+    ttl_seconds: Annotated[int, Field(ge=1, le=TTL_SECONDS_MAX)] = 3600
+    late_window_seconds: Annotated[int, Field(ge=0, le=LATE_WINDOW_SECONDS_MAX)] = Field(
+        default=604_800,
+        description="how long an expired or voided decision is kept at least, for late costs; "
+        "costs are booked as long as the decision is not pruned",
+    )
     missing_reward: float | None = Field(default=0, description="null: an expired decision teaches nothing")
-    missing_cost: MissingCost = Field(default="hold", description="hold: charged as if it cost all that was held")
+    missing_cost: Literal["hold", "none"] = Field(
+        default="hold", description="hold: an expired decision is charged its whole hold"
+    )
+
+
+class FeedbackTerms(FeedbackTermsChange):
+    """How long feedback may take, and what is assumed if it is missing."""
 
 
 class Holdout(Body):
-    """A share of traffic that a baseline decides, to compare with; where there is a stage one, from its end on."""
+    """A share of traffic that a baseline decides, for comparison. It starts after stage one, if there is one."""
 
     fraction: Annotated[float, Field(gt=0, lt=1)]
-    arm: Id | None = Field(description="what it plays where it can be played; null for nothing")
+    arm: Id | None = Field(description="the arm it plays when that is possible; null for none")
 
 
 class CampaignConfig(Body):
-    """A campaign: what there is to choose, what it may cost, what is known of a request."""
+    """A campaign: its arms, its budgets and the context of its requests."""
 
     model_config = ConfigDict(json_schema_extra=example(CONFIG_EXAMPLE))
 
@@ -233,27 +236,29 @@ class CampaignConfig(Body):
     arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)]
     resources: Annotated[list[Resource], Field(min_length=1, max_length=RESOURCES_MAX)]
     horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(
-        default=None, description="expected number of decisions; or give ends_at"
+        default=None, description="expected number of decisions; or set ends_at"
     )
-    ends_at: Moment | None = Field(default=None, description="the horizon is then estimated from traffic")
+    ends_at: Moment | None = Field(
+        default=None, description="end of the campaign; its horizon is estimated from traffic"
+    )
     context: Space
     reward: RewardRange = RewardRange()
     model: Literal["per_arm", "shared"] = "per_arm"
-    arm_features: Space | None = Field(default=None, description='what arms are described by, for model "shared"')
+    arm_features: Space | None = Field(default=None, description='the description of arms, for model "shared"')
     policy: Policy = Policy()
     feedback: FeedbackTerms = FeedbackTerms()
     holdout: Holdout | None = None
     mode: Literal["live", "shadow"] = Field(
         default="live",
-        description="shadow: requests say in baseline_arm what will be played, which is answered, held and learnt from",
+        description="shadow: the caller plays baseline_arm, which is answered, held and learnt",
     )
-    # From a seed one can tell every draw in advance, so nobody's is guessable.
+    # A known seed reveals every draw in advance, so the default is random.
     seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = Field(default_factory=lambda: secrets.randbelow(SEED_MAX))
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.horizon is None) == (self.ends_at is None):
-            raise Misfit("horizon", "must be given, or ends_at, and not both")
+            raise Misfit("horizon", _EITHER_END)
         unique("resources", (resource.id for resource in self.resources))
         unique("arms", (arm.id for arm in self.arms))
         if (self.model == "shared") != (self.arm_features is not None):
@@ -267,11 +272,11 @@ class CampaignConfig(Body):
         low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
         if "missing_reward" in self.feedback.model_fields_set and missing is not None and not low <= missing <= high:
             raise Misfit("feedback.missing_reward", "must lie within the range of reward")
-        check_config({**self.plain(), "rules": RULES_VERSION})
+        check_config({**self.as_json(), "rules": RULES_VERSION})
         return self
 
-    def plain(self) -> dict[str, Any]:
-        """The configuration in plain JSON types, defaults filled in."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the configuration in JSON types, with its defaults."""
         config = self.model_dump()
         if "missing_reward" not in self.feedback.model_fields_set:
             low, high = self.reward.min, self.reward.max
@@ -347,17 +352,8 @@ class BudgetChange(Body):
     budget: Amount
 
 
-class FeedbackTermsChange(Body):
-    """Only what is to change."""
-
-    ttl_seconds: Seconds = 3600
-    late_window_seconds: LateSeconds = 604_800
-    missing_reward: float | None = 0
-    missing_cost: MissingCost = "hold"
-
-
 class CampaignPatch(Body):
-    """What is to change; nothing learnt is lost by it."""
+    """A change of the configuration; the campaign keeps what it has learnt."""
 
     model_config = ConfigDict(
         json_schema_extra=example(
@@ -377,7 +373,7 @@ class CampaignPatch(Body):
     retire_arms: Annotated[UniqueIds, Field(max_length=ARMS_MAX)] = Field(default=[])
     feedback: FeedbackTermsChange = FeedbackTermsChange()
     expected_version: Annotated[int, Field(ge=1)] = Field(
-        default=1, description="the version this change is made to; 409 if there is a newer one"
+        default=1, description="the version that this change is for; 409 if the campaign has another"
     )
 
     @model_validator(mode="after")
@@ -385,93 +381,54 @@ class CampaignPatch(Body):
         if not self.model_fields_set - {"expected_version"}:
             raise ValueError("must have something to change")
         if self.horizon is not None and self.ends_at is not None:
-            raise Misfit("horizon", "must be given, or ends_at, and not both")
+            raise Misfit("horizon", _EITHER_END)
         unique("resources", (resource.id for resource in self.resources))
         unique("add_arms", (arm.id for arm in self.add_arms))
         return self
 
-    def plain(self) -> dict[str, Any]:
-        """The fields that were given, in plain JSON types."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the given fields in JSON types."""
         return self.model_dump(exclude_unset=True)
 
 
-class AccountView(Answered):
-    """One resource: granted = free + held + spent while nothing is overrun; pace 1 is on plan."""
+class AccountView(View):
+    """One resource. granted = free + held + spent unless the budget is overrun; a pace of 1 is on plan."""
 
-    id: str
-    granted: float
-    held: float
-    spent: float
-    overrun: float
-    free: float
-    pace: float | None
-    marginal_value: float | None = Field(
-        description="what one more unit is worth, in reward, by the price at the last decision; 0 where it is not "
-        "scarce, null before the first decision"
+    id: str = shown("usd")
+    granted: float = shown(250)
+    held: float = shown(0.35)
+    spent: float = shown(41.2)
+    overrun: float = shown(0)
+    free: float = shown(208.45)
+    pace: float | None = shown(1.02)
+    marginal_value: float | None = shown(
+        1.71,
+        "value of one more unit, in reward, by the price at the last decision; 0 if the resource is not scarce, "
+        "null before the first decision",
     )
 
 
-ACCOUNT_EXAMPLE = {
-    "id": "usd",
-    "granted": 250,
-    "held": 0.35,
-    "spent": 41.2,
-    "overrun": 0,
-    "free": 208.45,
-    "pace": 1.02,
-    "marginal_value": 1.71,
-}
-CAMPAIGN_EXAMPLE = {
-    "id": "summer-sale",
-    "status": "active",
-    "version": 1,
-    "round": 16150,
-    "policy_version": 15890,
-    "created_at": "2026-11-16T08:00:00Z",
-    "rules": RULES_VERSION,
-    "config": CONFIG_EXAMPLE,
-    "accounts": [ACCOUNT_EXAMPLE],
-    "prices": {"usd": 1.71},
-}
-SUMMARY_EXAMPLE = {
-    "id": "summer-sale",
-    "status": "active",
-    "version": 1,
-    "round": 16150,
-    "created_at": "2026-11-16T08:00:00Z",
-}
-
-
-class CampaignView(Answered):
-    """A campaign as it stands."""
-
-    model_config = ConfigDict(json_schema_extra=example(CAMPAIGN_EXAMPLE))
-
-    id: str
-    status: Literal["active", "paused", "archived"]
-    version: int = Field(description="of the configuration")
-    round: int
-    policy_version: int = Field(description="outcomes learnt")
-    created_at: str
-    rules: int = Field(description="version of the rules by which it decides; it keeps that of its creation")
-    config: dict[str, Any]
-    accounts: list[AccountView]
-    prices: dict[str, float] = Field(description="λ by resource at the last decision, in reward per unit")
-
-
-class CampaignSummary(Answered):
+class CampaignSummary(View):
     """A campaign in a list."""
 
-    id: str
-    status: Literal["active", "paused", "archived"]
-    version: int
-    round: int
-    created_at: str
+    id: CampaignName
+    status: Status
+    version: int = shown(1, "version of the configuration")
+    round: int = shown(16150)
+    created_at: At
+
+
+class CampaignView(CampaignSummary):
+    """The configuration and the state of a campaign."""
+
+    policy_version: int = shown(15890, "number of outcomes learnt")
+    rules: int = shown(RULES_VERSION, RULES_DESCRIPTION)
+    config: dict[str, Any] = shown(CONFIG_EXAMPLE)
+    accounts: list[AccountView]
+    prices: dict[str, float] = shown({"usd": 1.71}, "λ by resource at the last decision, in reward per unit")
 
 
 class CampaignPage(Page):
-    """Campaigns in the order they were made."""
-
-    model_config = ConfigDict(json_schema_extra=example({"items": [SUMMARY_EXAMPLE], "next_cursor": None}))
+    """Campaigns in the order of their creation."""
 
     items: list[CampaignSummary]

@@ -8,27 +8,28 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from service.limits import CANDIDATES_MAX, EVALUATED_ROUNDS_MAX, RESOURCES_MAX, SEED_MAX
-from service.schemas.base import Amounts, Answered, Body, Id, Page, PositiveAmount, example
+from service.schemas.base import (
+    Amounts,
+    At,
+    Body,
+    CampaignName,
+    DecisionName,
+    Id,
+    Page,
+    PositiveAmount,
+    View,
+    example,
+    shown,
+)
 from service.schemas.campaign import Policy
 
-_ASKED: dict[str, Any] = {
+_REQUEST: dict[str, Any] = {
     "candidates": [{"type": "fixed", "arm": "banner-a"}, {"type": "uniform"}],
     "budgets": {"usd": 100},
     "what_if": False,
     "level": 0.95,
     "rounds_max": 1000000,
     "seed": 7,
-}
-_STANDS: dict[str, Any] = {
-    "id": "0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
-    "campaign_id": "summer-sale",
-    "status": "done",
-    "progress": 1.0,
-    "error": None,
-    "created_at": "2026-11-16T09:00:00Z",
-    "started_at": "2026-11-16T09:00:00Z",
-    "finished_at": "2026-11-16T09:00:07Z",
-    "request": _ASKED,
 }
 
 
@@ -40,13 +41,13 @@ class FixedCandidate(Body):
 
 
 class UniformCandidate(Body):
-    """Every eligible arm alike."""
+    """Every eligible arm with the same probability."""
 
     type: Literal["uniform"]
 
 
 class PolicyCandidate(Body):
-    """Another configuration of the policy, which learns along the log; in one stage."""
+    """Another configuration of the policy; it learns from the log, in one stage."""
 
     type: Literal["policy"]
     policy: Policy
@@ -56,91 +57,85 @@ Candidate = Annotated[FixedCandidate | UniformCandidate | PolicyCandidate, Field
 
 
 class EvaluationRequest(Body):
-    """What would other policies have earned and spent, when would they have run out?"""
+    """What other policies, or other budgets, would have earned and spent, and when they would have run out."""
 
-    model_config = ConfigDict(json_schema_extra=example(_ASKED))
+    model_config = ConfigDict(json_schema_extra=example(_REQUEST))
 
     candidates: Annotated[list[Candidate], Field(max_length=CANDIDATES_MAX)] = Field(default=[])
     budgets: Annotated[dict[Id, PositiveAmount], Field(max_length=RESOURCES_MAX)] = Field(
-        default={}, description="by resource; one that is missing has the campaign's own"
+        default={}, description="by resource; the campaign's own for a resource that is missing"
     )
-    what_if: bool = Field(
-        default=False, description="fly the campaign's own policy over its log again, with these budgets"
+    what_if: bool = Field(default=False, description="simulate the campaign's own policy on its log with these budgets")
+    level: Annotated[float, Field(ge=0.5, le=0.999)] = Field(
+        default=0.95, description="confidence level of the intervals"
     )
-    level: Annotated[float, Field(ge=0.5, le=0.999)] = Field(default=0.95, description="of the intervals")
     rounds_max: Annotated[int, Field(ge=2, le=EVALUATED_ROUNDS_MAX)] = Field(
-        default=EVALUATED_ROUNDS_MAX, description="take the newest so many rounds; fewer where they would not fit"
+        default=EVALUATED_ROUNDS_MAX, description="number of newest rounds to use; fewer if memory does not allow them"
     )
     seed: Annotated[int, Field(ge=0, le=SEED_MAX)] = Field(
         default_factory=lambda: secrets.randbelow(SEED_MAX),
-        description="the same seed on the same log, the same result",
+        description="the same seed and log give the same result",
     )
 
     @model_validator(mode="after")
-    def _asks_something(self) -> Self:
+    def _has_a_question(self) -> Self:
         if not self.candidates and not self.what_if:
             raise ValueError("must have candidates, or what_if: true")
         return self
 
 
-class EvaluationStarted(Answered):
-    """An evaluation that will be worked on."""
+class EvaluationStarted(View):
+    """An evaluation that waits for its start."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example({"id": _STANDS["id"], "campaign_id": "summer-sale", "status": "queued"})
-    )
-
-    id: str
-    campaign_id: str
+    id: DecisionName
+    campaign_id: CampaignName
     status: Literal["queued"]
 
 
-class EvaluationError(Answered):
-    """Why there is no result."""
+class EvaluationError(View):
+    """The reason why there is no result."""
 
-    code: str = Field(description="interrupted, nothing-logged, took-too-long, too-large or internal")
-    message: str
+    code: str = shown("internal", "interrupted, nothing-logged, took-too-long, too-large or internal")
+    message: str = shown("the evaluation failed")
 
 
-class EvaluationSummary(Answered):
+class EvaluationSummary(View):
     """An evaluation in a list."""
 
-    id: str
-    campaign_id: str
-    status: Literal["queued", "running", "done", "failed"]
-    progress: float = Field(ge=0, le=1)
+    id: DecisionName
+    campaign_id: CampaignName
+    status: Literal["queued", "running", "done", "failed"] = shown("done")
+    progress: float = Field(ge=0, le=1, examples=[1.0])
     error: EvaluationError | None
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
-    request: dict[str, Any]
+    created_at: At
+    started_at: str | None = shown("2026-11-16T09:00:00Z")
+    finished_at: str | None = shown("2026-11-16T09:00:07Z")
+    request: dict[str, Any] = shown(_REQUEST)
 
 
 class EvaluationPage(Page):
     """Evaluations, newest first."""
 
-    model_config = ConfigDict(json_schema_extra=example({"items": [_STANDS], "next_cursor": None}))
-
     items: list[EvaluationSummary]
 
 
-class EstimatedMean(Answered):
-    """A mean per round with two intervals of the asked level."""
+class EstimatedMean(View):
+    """A mean per round with two intervals of the requested level."""
 
-    value: float
-    error: float = Field(description="standard error")
-    bootstrap: list[float | None] = Field(description="lower and upper end")
-    bernstein: list[float | None] = Field(description="lower and upper end, valid at any number of rounds")
+    value: float = shown(0.04)
+    error: float = shown(0.002, "standard error")
+    bootstrap: list[float | None] = shown([0.036, 0.044], "lower and upper end")
+    bernstein: list[float | None] = shown([0.0, 0.08], "lower and upper end, valid at any number of rounds")
 
 
-class Estimated(Answered):
-    """What one estimator says."""
+class Estimated(View):
+    """The estimates of one estimator."""
 
     reward: EstimatedMean
-    costs: dict[str, EstimatedMean]
+    costs: dict[str, EstimatedMean] = shown({"usd": EstimatedMean.example()})
 
 
-class Estimators(Answered):
+class Estimators(View):
     """Inverse propensity score, self-normalised, doubly robust."""
 
     ips: Estimated
@@ -148,137 +143,105 @@ class Estimators(Answered):
     dr: Estimated
 
 
-class EstimatedInterval(Answered):
+class EstimatedInterval(View):
     """A value and its interval."""
 
-    value: float
-    lower: float
-    upper: float
+    value: float = shown(0.62)
+    lower: float = shown(0.58)
+    upper: float = shown(0.66)
 
 
-class RunOutView(Answered):
-    """When the budgets would have been spent, by the doubly robust estimate."""
+class RunOutView(View):
+    """When the budgets would have run out, by the doubly robust estimate."""
 
-    share: EstimatedInterval = Field(description="of the flight; 1 where they last")
-    reward: EstimatedInterval = Field(description="in all, until then")
-    resource: str | None = Field(description="the one that runs out first")
-    lasts: float = Field(description="share of the resampled flights in which all budgets last")
+    share: EstimatedInterval = Field(description="share of the flight; 1 if the budgets last")
+    reward: EstimatedInterval = shown({"value": 2480.0, "lower": 2310.0, "upper": 2650.0}, "total until then")
+    resource: str | None = shown("usd", "the resource that runs out first")
+    lasts: float = shown(0.0, "share of the resampled flights in which all budgets last")
 
 
-class Warned(Answered):
+class Warned(View):
     """A reason to doubt an estimate."""
 
-    code: str = Field(
-        description="effective_sample_size, largest_weight, weight_mean, unsupported, restricted or unplayable"
+    code: str = shown(
+        "largest_weight",
+        "effective_sample_size, largest_weight, weight_mean, unsupported, restricted or unplayable",
     )
-    text: str
+    text: str = shown("one round has 12 % of the weight")
 
 
-class CandidateResult(Answered):
-    """What is known of one candidate."""
+class CandidateResult(View):
+    """The estimates of one candidate."""
 
-    candidate: dict[str, Any]
+    candidate: dict[str, Any] = shown({"type": "uniform"})
     estimates: Estimators
-    effective_sample_size: float
-    overlap: dict[str, float | None]
-    weight_max: float
-    weight_max_from: str = Field(
-        description="where the bound on weights comes from: probabilities, or the largest seen"
+    effective_sample_size: float = shown(5210.4)
+    overlap: dict[str, float | None] = shown(
+        {"effective": 5210.4, "weight_mean": 1.002, "mass": 1.0, "unsupported": 0.0}
     )
-    warnings: list[Warned]
+    weight_max: float = shown(21.7)
+    weight_max_from: str = shown("probabilities", "origin of the bound on weights: probabilities, or the largest seen")
+    warnings: list[Warned] = shown([])
     run_out: RunOutView
-    summary: str = Field(description="the same as a sentence")
+    summary: str = shown(
+        "Under these budgets this policy would have run out of usd at 62 % (58–66 %) of the flight; "
+        "expected reward until then: 2480 (2310–2650).",
+        "the result as a sentence",
+    )
 
 
-class FlightView(Answered):
-    """Means over a few flights, at the rounds told."""
+class ActualView(View):
+    """What happened, at the listed rounds."""
 
-    reward: list[float]
-    reward_at_end: EstimatedInterval = Field(description="the mean of the flights, the least and the largest")
-    spent: dict[str, list[float]]
-    marginal_value: dict[str, list[float]] = Field(description="what one more unit was worth, in reward")
-    matched: float = Field(description="share of rounds with the arm that was played in the log")
+    reward: list[float] = shown([310.0, 655.0])
+    spent: dict[str, list[float]] = shown({"usd": [48.0, 99.5]})
 
 
-class ActualView(Answered):
-    """What happened, at the same rounds."""
+class FlightView(ActualView):
+    """Means over a few simulated flights, at the listed rounds."""
 
-    reward: list[float]
-    spent: dict[str, list[float]]
+    reward_at_end: EstimatedInterval = Field(description="mean, smallest and largest reward of the flights")
+    marginal_value: dict[str, list[float]] = shown({"usd": [1.7, 1.9]}, "value of one more unit, in reward")
+    matched: float = shown(0.71, "share of rounds with the arm that was played in the log")
 
 
-class WhatIfView(Answered):
-    """The campaign's own policy over its log, with other budgets and, to see the model's error, with its own."""
+class WhatIfView(View):
+    """The campaign's own policy on its log: with other budgets, and with its own to show the error of the model."""
 
-    assumption: str
-    rounds: list[int]
+    assumption: str = shown("outcomes are drawn from a model of the log")
+    rounds: list[int] = shown([8010, 16020])
     changed: FlightView
     control: FlightView
     actual: ActualView
 
 
-class LoggedMeans(Answered):
+class LoggedMeans(View):
     """Means per round of what happened."""
 
-    reward: float
-    costs: Amounts
+    reward: float = shown(0.041)
+    costs: Amounts = shown({"usd": 0.024, "impressions": 0.97})
 
 
-class EvaluationResult(Answered):
-    """What an evaluation came to."""
+class EvaluationResult(View):
+    """The result of an evaluation."""
 
-    rounds: int
-    left_out: dict[str, int] = Field(
-        description="decisions that say nothing here: unsettled, untaught, with actions of their own, older, pruned"
+    rounds: int = shown(16020)
+    left_out: dict[str, int] = shown(
+        {"unsettled": 130, "untaught": 0, "actions": 0, "older": 0, "pruned": 0},
+        "decisions that are not used: unsettled, untaught, with actions of their own, older, pruned",
     )
-    level: float
-    budgets: Amounts
-    restriction: str
+    level: float = shown(0.95)
+    budgets: Amounts = shown({"usd": 100, "impressions": 50000})
+    restriction: str = shown(
+        "The policy is restricted to the arms that were eligible in each logged round: "
+        "where it would have played another arm, it plays null."
+    )
     logged: LoggedMeans
     candidates: list[CandidateResult]
     what_if: WhatIfView | None
 
 
-def _estimated(value: float) -> dict[str, Any]:
-    ends = [round(value * 0.9, 6), round(value * 1.1, 6)]
-    return {"value": value, "error": round(value / 20, 6), "bootstrap": ends, "bernstein": [0.0, round(2 * value, 6)]}
-
-
-_ESTIMATED = {"reward": _estimated(0.04), "costs": {"usd": _estimated(0.02), "impressions": _estimated(0.9)}}
-_RESULT: dict[str, Any] = {
-    "rounds": 16020,
-    "left_out": {"unsettled": 130, "untaught": 0, "actions": 0, "older": 0, "pruned": 0},
-    "level": 0.95,
-    "budgets": {"usd": 100, "impressions": 50000},
-    "restriction": "The policy is restricted to the arms that were eligible in each logged round: "
-    "where it would have played another arm, it plays null.",
-    "logged": {"reward": 0.041, "costs": {"usd": 0.024, "impressions": 0.97}},
-    "candidates": [
-        {
-            "candidate": {"type": "uniform"},
-            "estimates": {"ips": _ESTIMATED, "snips": _ESTIMATED, "dr": _ESTIMATED},
-            "effective_sample_size": 5210.4,
-            "overlap": {"effective": 5210.4, "weight_mean": 1.002, "mass": 1.0, "unsupported": 0.0},
-            "weight_max": 21.7,
-            "weight_max_from": "probabilities",
-            "warnings": [],
-            "run_out": {
-                "share": {"value": 0.62, "lower": 0.58, "upper": 0.66},
-                "reward": {"value": 2480.0, "lower": 2310.0, "upper": 2650.0},
-                "resource": "usd",
-                "lasts": 0.0,
-            },
-            "summary": "Under these budgets this policy would have run out of usd at 62 % (58–66 %) of the flight; "
-            "expected reward until then: 2480 (2310–2650).",
-        }
-    ],
-    "what_if": None,
-}
-
-
 class EvaluationView(EvaluationSummary):
-    """An evaluation with its result, null until it is there."""
+    """An evaluation with its result, which is null until the evaluation is done."""
 
-    model_config = ConfigDict(json_schema_extra=example({**_STANDS, "result": _RESULT}))
-
-    result: EvaluationResult | None
+    result: EvaluationResult | None = shown(EvaluationResult.example())

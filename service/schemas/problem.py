@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from service.schemas.base import Answered, example
-
-
-class FieldError(Answered):
-    """One field that has a value it cannot have; the value is never repeated."""
-
-    field: str = Field(description="its path, such as resources.0.budget")
-    message: str
+from service.schemas.base import View, shown
 
 
-class ProblemDocument(Answered):
-    """What went wrong; clients switch on `type`."""
+class FieldError(View):
+    """A field with a value that is not allowed; the value is not repeated."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example(
-            {
-                "type": "urn:cbwk:problem:invalid",
-                "title": "A field has a value it cannot have",
-                "status": 422,
-                "detail": "the body cannot be taken as it is",
-                "errors": [{"field": "resources.0.budget", "message": "must have at most 6 decimals"}],
-            }
-        )
-    )
+    field: str = shown("resources.0.budget", "path of the field in the body")
+    message: str = shown("must have at most 6 decimals")
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    errors: list[FieldError] | None = None
+
+class ProblemDocument(View):
+    """An error; clients switch on `type`."""
+
+    type: str = shown("urn:cbwk:problem:invalid")
+    title: str = shown("A field has a value it cannot have")
+    status: int = shown(422)
+    detail: str = shown("the body cannot be taken as it is")
+    errors: list[FieldError] | None = Field(default=None, examples=[[FieldError.example()]])

@@ -2,113 +2,73 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
-
-from service.schemas.base import Amounts, Answered, example
+from service.schemas.base import Amounts, CampaignName, View, shown
 
 
-class UpliftInterval(Answered):
+class UpliftInterval(View):
     """A difference of means per decision, policy minus hold-out, with its interval."""
 
-    value: float | None
-    lower: float | None
-    upper: float | None
+    value: float | None = shown(0.012)
+    lower: float | None = shown(0.0005)
+    upper: float | None = shown(0.0235)
 
 
-class UpliftGroup(Answered):
-    """One side; means are per decision, over those whose outcome was learnt and those that played nothing."""
+class UpliftGroup(View):
+    """One group; its means per decision count decisions with a learnt outcome and decisions that played nothing."""
 
-    decisions: int
-    plays: int
-    open: int = Field(description="plays without an outcome that counts, yet or for good")
-    mean_reward: float | None
-    mean_cost: Amounts | None
+    decisions: int = shown(15338)
+    plays: int = shown(15001)
+    open: int = shown(160, "plays without an outcome that counts, so far or finally")
+    mean_reward: float | None = shown(0.043)
+    mean_cost: Amounts | None = shown({"usd": 0.023, "impressions": 0.98})
 
 
-class UpliftGroups(Answered):
-    """Both sides; decisions in which nothing could be played are on neither."""
+class UpliftGroups(View):
+    """Both groups; decisions in which no arm could be played are in neither."""
 
     holdout: UpliftGroup
     policy: UpliftGroup
 
 
-class UpliftDifference(Answered):
-    """What the policy does beyond the baseline."""
+class UpliftDifference(View):
+    """The advantage of the policy over the baseline."""
 
     reward: UpliftInterval
-    relative: float | None = Field(description="of the hold-out's mean reward, where that is above 0")
-    costs: dict[str, UpliftInterval]
+    relative: float | None = shown(0.387, "relative to the hold-out's mean reward, if that is above 0")
+    costs: dict[str, UpliftInterval] = shown({"usd": UpliftInterval.example()})
 
 
-class HoldoutReport(Answered):
-    """The policy beside its hold-out."""
+class HoldoutReport(View):
+    """The policy compared with its hold-out."""
 
-    arm: str | None
-    fraction: float
-    level: float
+    arm: str | None = shown("banner-a")
+    fraction: float = shown(0.05)
+    level: float = shown(0.95)
     groups: UpliftGroups
     uplift: UpliftDifference
 
 
-class ShadowArm(Answered):
-    """How often an arm was played, and would have been."""
+class ShadowArm(View):
+    """How often an arm was played, and how often the policy would have played it."""
 
-    id: str | None = Field(description="null for the null arm")
-    did: int
-    would_have: int
+    id: str | None = shown("banner-a", "null for the null arm")
+    did: int = shown(812)
+    would_have: int = shown(790)
 
 
-class ShadowReport(Answered):
+class ShadowReport(View):
     """What the policy would have done, over the newest decisions."""
 
-    decisions: int
-    agreement: float | None = Field(description="share of decisions in which it would have done the same")
+    decisions: int = shown(1000)
+    agreement: float | None = shown(0.93, "share of decisions in which the policy would have done the same")
     arms: list[ShadowArm]
-    expected_reward: float | None = Field(description="per decision, by its own predictions of what it would have done")
-    expected_cost: Amounts | None
+    expected_reward: float | None = shown(0.041, "per decision of the policy, by its own predictions")
+    expected_cost: Amounts | None = shown({"usd": 0.023, "impressions": 0.98})
 
 
-class UpliftView(Answered):
-    """The report of a hold-out, or of shadow mode; null where a campaign has neither."""
+class UpliftView(View):
+    """The report of the hold-out or of shadow mode; null if the campaign does not have it."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example(
-            {
-                "campaign_id": "summer-sale",
-                "holdout": {
-                    "arm": "banner-a",
-                    "fraction": 0.05,
-                    "level": 0.95,
-                    "groups": {
-                        "holdout": {
-                            "decisions": 812,
-                            "plays": 812,
-                            "open": 9,
-                            "mean_reward": 0.031,
-                            "mean_cost": {"usd": 0.021, "impressions": 1},
-                        },
-                        "policy": {
-                            "decisions": 15338,
-                            "plays": 15001,
-                            "open": 160,
-                            "mean_reward": 0.043,
-                            "mean_cost": {"usd": 0.023, "impressions": 0.98},
-                        },
-                    },
-                    "uplift": {
-                        "reward": {"value": 0.012, "lower": 0.0005, "upper": 0.0235},
-                        "relative": 0.387,
-                        "costs": {
-                            "usd": {"value": 0.002, "lower": 0.001, "upper": 0.003},
-                            "impressions": {"value": -0.02, "lower": -0.022, "upper": -0.018},
-                        },
-                    },
-                },
-                "shadow": None,
-            }
-        )
-    )
-
-    campaign_id: str
-    holdout: HoldoutReport | None
+    campaign_id: CampaignName
+    holdout: HoldoutReport | None = shown(HoldoutReport.example())
     shadow: ShadowReport | None

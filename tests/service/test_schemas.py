@@ -151,7 +151,7 @@ BAD_CONFIGS = [
 def test_two_stages_are_taken_with_a_preset_that_has_them_and_a_horizon(two_stage):
     body = changed(CONFIG_EXAMPLE, "policy", {"preset": "paper", "two_stage": two_stage})
     body = changed(changed(body, "horizon", 20_000), "resources.0.budget", 9_000)
-    assert accepted(CampaignConfig, body).plain()["policy"]["two_stage"] == two_stage
+    assert accepted(CampaignConfig, body).as_json()["policy"]["two_stage"] == two_stage
     ends = changed(changed(body, "horizon", GONE), "ends_at", "2099-01-01T00:00:00Z")
     if two_stage in (False, "off", "auto"):
         accepted(CampaignConfig, ends)
@@ -187,7 +187,7 @@ def test_a_shared_model_needs_features_of_every_arm(path, value, field):
 
 
 def test_a_shared_model_may_have_no_arms_of_its_own():
-    assert accepted(CampaignConfig, changed(SHARED, "arms", [])).plain()["arms"] == []
+    assert accepted(CampaignConfig, changed(SHARED, "arms", [])).as_json()["arms"] == []
 
 
 BAD_DECIDES = [
@@ -333,7 +333,7 @@ def test_names_that_a_caller_made_up_are_shown_short_and_printable():
 
 
 def test_the_example_fills_in_to_itself():
-    plain = accepted(CampaignConfig, CONFIG_EXAMPLE).plain()
+    plain = accepted(CampaignConfig, CONFIG_EXAMPLE).as_json()
     for feature in plain["context"]["features"]:
         feature.pop("strict", None)
     assert plain == CONFIG_EXAMPLE
@@ -346,36 +346,36 @@ def test_a_small_configuration_gets_the_defaults_of_the_interface():
         "context": {"dimension": 2},
         "ends_at": "2026-12-01T02:00:00+02:00",
     }
-    plain = accepted(CampaignConfig, given).plain()
+    plain = accepted(CampaignConfig, given).as_json()
     defaults = {name: CONFIG_EXAMPLE[name] for name in ("reward", "model", "arm_features", "policy", "feedback")}
     assert {name: plain[name] for name in defaults} == defaults
     assert plain["horizon"] is None
     assert plain["ends_at"] == "2026-12-01T00:00:00Z"
     assert plain["arms"] == [{"id": "a"}]
     assert plain["context"] == {"dimension": 2}
-    again = accepted(CampaignConfig, given).plain()
+    again = accepted(CampaignConfig, given).as_json()
     assert plain["id"] != again["id"]
     assert plain["seed"] != again["seed"]
 
 
 def test_a_configuration_is_plain_json_and_survives_it():
-    plain = accepted(CampaignConfig, SHARED).plain()
+    plain = accepted(CampaignConfig, SHARED).as_json()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert accepted(CampaignConfig, plain).plain() == plain
+    assert accepted(CampaignConfig, plain).as_json() == plain
 
 
 def test_whole_amounts_stay_whole_in_a_configuration():
-    plain = accepted(CampaignConfig, changed(CONFIG_EXAMPLE, "resources.0.budget", 250.0)).plain()
+    plain = accepted(CampaignConfig, changed(CONFIG_EXAMPLE, "resources.0.budget", 250.0)).as_json()
     assert json.dumps(plain["resources"][0]) == '{"id": "usd", "budget": 250, "max_cost": 0.05}'
 
 
 def test_a_missing_reward_of_zero_is_moved_into_a_range_without_zero_unless_it_was_asked_for():
     body = changed(CONFIG_EXAMPLE, "reward", {"min": 2, "max": 5})
     refused(CampaignConfig, body)
-    plain = accepted(CampaignConfig, changed(body, "feedback.missing_reward", GONE)).plain()
+    plain = accepted(CampaignConfig, changed(body, "feedback.missing_reward", GONE)).as_json()
     assert plain["feedback"]["missing_reward"] == 2
     assert (
-        accepted(CampaignConfig, changed(body, "feedback.missing_reward", None)).plain()["feedback"]["missing_reward"]
+        accepted(CampaignConfig, changed(body, "feedback.missing_reward", None)).as_json()["feedback"]["missing_reward"]
         is None
     )
 
@@ -390,15 +390,18 @@ def test_what_newton_would_have_to_remember_is_limited():
 
 def test_a_checked_configuration_makes_a_policy():
     for body in (CONFIG_EXAMPLE, SHARED):
-        config = accepted(CampaignConfig, body).plain()
+        config = accepted(CampaignConfig, body).as_json()
         check_config(config)
         assert Campaign(1, config["id"], 1, config).policy.horizon == body["horizon"]
 
 
 def test_a_patch_has_the_given_fields_and_no_others():
     body = {"ends_at": "2026-12-01T00:00:00Z", "feedback": {"missing_reward": None}, "expected_version": 3}
-    assert accepted(CampaignPatch, body).plain() == body
-    assert accepted(CampaignPatch, {"horizon": None, "retire_arms": []}).plain() == {"horizon": None, "retire_arms": []}
+    assert accepted(CampaignPatch, body).as_json() == body
+    assert accepted(CampaignPatch, {"horizon": None, "retire_arms": []}).as_json() == {
+        "horizon": None,
+        "retire_arms": [],
+    }
 
 
 def test_feedback_may_be_a_half_or_a_void():
@@ -435,7 +438,7 @@ def test_a_whole_number_of_a_context_is_a_float_so_that_it_is_the_same_request_a
 def test_a_budget_is_the_millionths_that_were_written(millionths):
     text = f"{millionths // 10**6}.{millionths % 10**6:06}"
     body = json.dumps(CONFIG_EXAMPLE).replace('"budget": 250', f'"budget": {text}')
-    config = CampaignConfig.model_validate_json(body).plain()
+    config = CampaignConfig.model_validate_json(body).as_json()
     booked = micros(config["resources"][0]["budget"])
     assert math.isclose(booked, millionths, abs_tol=1, rel_tol=0)
     if len(text) <= 16:
