@@ -1,1 +1,1 @@
-"""The decision service: HTTP around `cbwk_core`."""
+"""The decision service: an HTTP interface to `cbwk_core`."""

@@ -1,23 +1,23 @@
-"""What the process does with memory it has used and will use again."""
+"""Settings of the memory allocator."""
 
 from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
 
-# Of glibc's malloc.h.
+# From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# A batch of 256 decisions takes a few megabytes of arrays and gives them back. Left alone, glibc may return such memory
-# to the system each time: 500 page faults, or a sixth of the batch's time, in one process and none in the next,
-# depending on where its first allocations happened to lie.
-KEPT_BYTES = 64 * 2**20
-IN_THE_HEAP_BYTES_MAX = 32 * 2**20  # the most that glibc takes
+# A batch of 256 decisions allocates and frees a few megabytes of arrays. By default glibc may return this memory to the
+# system each time. In some processes, depending on the position of the first allocations, that costs 500 page faults or
+# a sixth of the time of every batch.
+FREE_BYTES_MAX = 64 * 2**20
+HEAP_BLOCK_BYTES_MAX = 32 * 2**20  # the largest value that glibc accepts
 
 
 def keep_freed_memory() -> bool:
-    """Let the allocator keep this much for the next batch; whether it can be told, as only glibc can."""
+    """Let glibc keep freed memory for the next batch; return whether the allocator is glibc and accepts this."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        told = (mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES), mallopt(_M_MMAP_THRESHOLD, IN_THE_HEAP_BYTES_MAX))
-        return all(told)
+        accepted = (mallopt(_M_TRIM_THRESHOLD, FREE_BYTES_MAX), mallopt(_M_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX))
+        return all(accepted)
     return False

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""API keys: their holders, their permissions, and the first admin key."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TextIO, TypeVar
 from service.store.database import Database, DatabaseError
 from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
 
-CACHE_SECONDS_MAX = 3.0  # how long a revoked key may still be believed
-UNKNOWN_SECONDS_MAX = 1.0  # how long a new key may not yet be
+CACHE_SECONDS_MAX = 3.0  # a revoked key is still accepted for at most this long
+UNKNOWN_SECONDS_MAX = 1.0  # a new key is refused for at most this long
 CACHED_KEYS_MAX = 10_000
 KEY_LENGTH_MAX = 512
 ADMIN_KEY_LENGTH_MIN = 32
@@ -37,7 +37,7 @@ class Principal:
     campaigns: frozenset[str] | None  # None: all
 
     def may(self, role: str) -> bool:
-        """Whether the key allows what this role is for; an admin's allows everything.
+        """Return whether the key has the permissions of this role; an admin key has all.
 
         >>> Principal("key-1", "ads", "decider", None).may("reader")
         False
@@ -45,7 +45,7 @@ class Principal:
         return self.role in (role, "admin")
 
     def sees(self, campaign_id: str) -> bool:
-        """Whether the campaign exists for this key.
+        """Return whether the key may see the campaign.
 
         >>> Principal("key-1", "ads", "decider", frozenset({"spring"})).sees("summer")
         False
@@ -54,7 +54,7 @@ class Principal:
 
     @property
     def limited(self) -> bool:
-        """Whether the key is for some campaigns only; it may then touch nothing that concerns all."""
+        """Whether the key is limited to campaigns; it then has no access to anything that concerns all of them."""
         return self.campaigns is not None
 
 
@@ -62,9 +62,9 @@ ENVIRONMENT_ADMIN = Principal("environment", "CBWK_ADMIN_KEY", "admin", None)
 
 
 class KeyRing:
-    """Finds the holder of a key, asking the database about each at most every few seconds.
+    """Finds the holder of a key and caches the result for a few seconds.
 
-    `remembered` never waits and so may be called in the event loop; `lookup` may ask the database.
+    `remembered` reads only the cache and may be called in the event loop; `lookup` may query the database.
     """
 
     def __init__(
@@ -82,27 +82,27 @@ class KeyRing:
         self._clock = clock
         self._cached_max = cached_max
         self._lock = Lock()
-        # By digest, each with the time it ends. Apart from each other, so that guesses cannot push out what is known.
+        # By digest, with the time of expiry. There are two caches, so that guessed keys cannot evict valid ones.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._unknown: OrderedDict[bytes, float] = OrderedDict()
 
     def lookup(self, text: str) -> Principal | None:
-        """The holder of the key, or None if it is not valid."""
+        """Return the holder of the key, or None if the key is not valid."""
         certain, principal = self.remembered(text)
         if certain:
             return principal
-        # Before the question, not after the answer: what the database says is only as new as the question.
-        asked = self._clock()
+        # The clock is read before the query: its result may be outdated from then on.
+        queried = self._clock()
         with self._database.read() as connection:
             stored = find_key(connection, text)
-        return self._remember(_digest(text), asked, stored)
+        return self._remember(_digest(text), queried, stored)
 
     def remembered(self, text: str) -> tuple[bool, Principal | None]:
-        """Whether the answer is known without asking the database, and the answer."""
+        """Return whether the cache knows the key, and its holder, None if the key is not valid."""
         return self.remembered_by(key_digest(text))
 
     def remembered_by(self, digest: bytes | None) -> tuple[bool, Principal | None]:
-        """The same for who has kept the key's digest."""
+        """Return the same for the digest of a key."""
         if digest is None:
             return True, None
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
@@ -115,24 +115,24 @@ class KeyRing:
             return now < self._unknown.get(digest, now), None
 
     def forget(self) -> None:
-        """Ask the database again about every key: after one was made or revoked here."""
+        """Clear the cache, after a key was created or revoked in this process."""
         with self._lock:
             self._known.clear()
             self._unknown.clear()
 
-    def _remember(self, digest: bytes, asked: float, stored: StoredKey | None) -> Principal | None:
+    def _remember(self, digest: bytes, queried: float, stored: StoredKey | None) -> Principal | None:
         with self._lock:
             if stored is None:
                 self._known.pop(digest, None)
-                _put(self._unknown, digest, asked + UNKNOWN_SECONDS_MAX, self._cached_max)
+                _put(self._unknown, digest, queried + UNKNOWN_SECONDS_MAX, self._cached_max)
                 return None
             principal = Principal(stored.id, stored.name, stored.role, stored.campaigns)
-            _put(self._known, digest, (asked + CACHE_SECONDS_MAX, principal), self._cached_max)
+            _put(self._known, digest, (queried + CACHE_SECONDS_MAX, principal), self._cached_max)
             return principal
 
 
 def key_digest(text: str) -> bytes | None:
-    """By what a key is known; None if it is too long for one."""
+    """Return the digest by which a key is stored; None if the text is too long for a key."""
     return _digest(text) if len(text) <= KEY_LENGTH_MAX else None
 
 
@@ -144,15 +144,15 @@ def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_
 
 
 def _digest(text: str) -> bytes:
-    # Whatever a client sends has a digest, also what no encoding allows.
+    # Any text that a client sends has a digest, also lone surrogates.
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def bootstrap_admin_key(database: Database, *, admin_key: str | None, stderr: TextIO) -> None:
-    """See to it that somebody can use the service: without CBWK_ADMIN_KEY and without any admin key, make one.
+    """Create the first admin key, unless CBWK_ADMIN_KEY is set or there is an admin key.
 
-    It is shown on a terminal, or else written to the file `admin.key` beside the SQLite file or in `data/`. Of replicas
-    that start at once, one makes it.
+    The key is printed if stderr is a terminal; otherwise it is written to the file `admin.key` beside the SQLite file
+    or in `data/`. If several replicas start at once, one of them creates the key.
     """
     if admin_key is not None:
         return
@@ -163,30 +163,30 @@ def bootstrap_admin_key(database: Database, *, admin_key: str | None, stderr: Te
         now = database.now_micros(connection)
         _, text = create_key(connection, "first admin", "admin", None, now, actor="first start")
         if not stderr.isatty():
-            # Before the commit: a key in a file that is not valid does no harm, a valid one that nobody has would.
+            # The file is written before the commit: an invalid key in a file does no harm, a lost valid key does.
             path = (Path("data") if database.path is None else database.path.parent) / "admin.key"
             _write_secret(path, text)
-            told = f"cbwk: the first admin key is in {path}"
+            message = f"cbwk: the first admin key is in {path}"
         else:
-            told = f"cbwk: the first admin key, shown only now: {text}"
-    stderr.write(told + "\n")
+            message = f"cbwk: the first admin key, shown only now: {text}"
+    stderr.write(message + "\n")
     stderr.flush()
 
 
 def _write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    made = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    """Write a file that only its owner can read, completely or not at all."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(descriptor)
-        made.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
-            made.unlink()
+            temporary.unlink()
         raise DatabaseError(
             f"cannot write the first admin key to {path}: {error.strerror}; or set CBWK_ADMIN_KEY"
         ) from error

@@ -1,7 +1,7 @@
-"""Points at which a test ends or freezes the process; nobody else sets `CBWK_FAULT_POINT`, and then nothing happens.
+"""Points at which tests end or freeze the process, set by `CBWK_FAULT_POINT`.
 
-`POINT:N:exit` ends the process without a word when the point is reached for the N-th time, as kill -9 would;
-`POINT:N:stop` freezes it there as SIGSTOP does, with its transaction open, until somebody sends SIGCONT.
+`POINT:N:exit` ends the process, as kill -9 does, when it reaches the point for the N-th time. `POINT:N:stop` freezes
+it there, as SIGSTOP does, with its transaction open, until it receives SIGCONT.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ EXIT_CODE = 86
 
 
 def fault_at(text: str | None) -> Reached | None:
-    """What happens at the points: nothing, or what the setting says.
+    """Return the hook that is called at every point; None without a fault point.
 
     >>> fault_at(None) is None
     True
     """
     if text is None:
         return None
-    wanted, number, action = text.split(":")
-    left = int(number)
+    fault_point, number, action = text.split(":")
+    remaining = int(number)
 
     def reached(point: Point) -> None:
-        nonlocal left
-        if point != wanted:
+        nonlocal remaining
+        if point != fault_point:
             return
-        left -= 1
-        if left == 0 and action == "stop":
-            # To this thread, which goes no further: sent to the process it would stop here some statements later.
+        remaining -= 1
+        if remaining == 0 and action == "stop":
+            # Sent to the process, the signal would stop this thread only some statements later.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-        elif left == 0:
+        elif remaining == 0:
             os._exit(EXIT_CODE)
 
     return reached

@@ -1,4 +1,4 @@
-"""How identifiers look."""
+"""The form of identifiers, and new ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IDS = re.compile(rf"{_ID.pattern}(?:\n{_ID.pattern})*")
 
 
 def is_id(text: str) -> bool:
-    r"""Whether the text may name a campaign, an arm, a resource, a decision, a key or a request.
+    r"""Return whether the text is a valid id of a campaign, an arm, a resource, a decision, a key or a request.
 
     >>> is_id("summer-sale"), is_id("-x"), is_id("x\n")
     (True, False, False)
@@ -23,7 +23,7 @@ def is_id(text: str) -> bool:
 
 
 def are_ids(texts: Sequence[str]) -> bool:
-    r"""Whether each of them may: asked once for all, which takes half the time.
+    r"""Return whether all texts are valid ids, by one match, which takes half the time.
 
     >>> are_ids(["summer-sale", "x"]), are_ids(["summer-sale", "-x"]), are_ids(["x\ny"]), are_ids([])
     (True, False, False, True)
@@ -33,21 +33,21 @@ def are_ids(texts: Sequence[str]) -> bool:
 
 
 class RequestIds:
-    """Names for requests that came without one.
+    """Ids of requests that were sent without one.
 
-    Unique over processes by the first part, within one by the second; much cheaper than a UUID each.
+    The first part is unique to the process, the second within it; this is much cheaper than a UUID.
     """
 
     def __init__(self) -> None:
         self._process, self._numbers = secrets.token_hex(6), count(1)
 
     def next(self) -> str:
-        """One that nobody has had."""
+        """Return a new id."""
         return f"{self._process}-{next(self._numbers):x}"
 
 
 def uuid7(now_micros: int) -> str:
-    """A UUIDv7: 48 bits of milliseconds, then random bits.
+    """Return a UUIDv7: 48 bits of milliseconds, then random bits.
 
     >>> uuid7(1_700_000_000_000_000)[14]
     '7'

@@ -1,4 +1,4 @@
-"""JSON lines on stderr, each with the id of the request it belongs to; secrets are hidden before they are written."""
+"""Log lines in JSON on stderr, with the id of their request and without secrets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import orjson
 import structlog
 from structlog.typing import Processor
 
-LEVELS = ("debug", "info", "warning", "error")
-
-# Set for the time of one request by service.middleware.
+# `service.middleware` sets it for the duration of a request.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 HIDDEN = "[hidden]"
 _SECRET_NAMES = re.compile(r"authori[sz]ation|api[-_]?key|password|secret|token|database_url|admin_key", re.IGNORECASE)
-# A key in a header or by itself, and a password in a database's address, wherever text carries them along.
+# Keys, with and without a header, and passwords in database URLs, anywhere in a text.
 _SECRET_TEXTS = (
     (re.compile(r"(?i)\b(bearer|x-api-key:?)\s+[^\s\"',;]+"), rf"\1 {HIDDEN}"),
     (re.compile(r"\bcbwk_[A-Za-z0-9_-]{40,}"), HIDDEN),
@@ -31,33 +29,33 @@ _SECRET_TEXTS = (
 Event = MutableMapping[str, Any]
 
 
-class Lenient:
-    """A stream for lines that may be lost: on a full disk, or when nobody reads any more, decisions still go on."""
+class LossyStream:
+    """A stream that drops what it cannot write: a full disk or a closed pipe does not stop the service."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
-        with suppress(OSError, ValueError):  # ValueError: it was closed
+        """Write the text if possible."""
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what can be passed on."""
+        """Flush the stream if possible."""
         with suppress(OSError, ValueError):
             self._stream.flush()
 
 
 def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
-    """Send everything that structlog and the standard library log, from this level on, to stderr as JSON."""
-    stream = cast("TextIO", Lenient(stream or sys.stderr))
+    """Write what structlog and the standard library log, from this level on, to stderr as JSON."""
+    stream = cast("TextIO", LossyStream(stream or sys.stderr))
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         add_request_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-        # The text of the traceback alone: the locals of a frame may hold a key.
+        # Only the text of the traceback: local variables of a frame may contain a key.
         structlog.processors.format_exc_info,
         hide_secrets,
     ]
@@ -82,7 +80,7 @@ def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
 
 
 def add_request_id(logger: Any, method: str, event: Event) -> Event:
-    """Name the request a line belongs to."""
+    """Add the id of the current request."""
     current = request_id.get()
     if current is not None:
         event.setdefault("request_id", current)
@@ -90,7 +88,7 @@ def add_request_id(logger: Any, method: str, event: Event) -> Event:
 
 
 def hide_secrets(logger: Any, method: str, event: Event) -> Event:
-    """Hide values whose name says they are secret, and what looks like a secret inside other text.
+    """Hide values with the name of a secret, and secrets within other text.
 
     >>> hide_secrets(None, "info", {"api_key": "k", "event": "Authorization: Bearer abc"})
     {'api_key': '[hidden]', 'event': 'Authorization: Bearer [hidden]'}

@@ -1,7 +1,7 @@
-"""Amounts: numbers with at most six decimals outside, whole millionths inside.
+"""Amounts: numbers with at most six decimals in the interface, integers of millionths inside.
 
-A JSON number arrives as a float. Its shortest decimal form is what the caller wrote, as long as that has at most
-fifteen digits, so all arithmetic here is on that form and never on the float's binary value.
+A JSON number is parsed as a float. Its shortest decimal form is what the caller wrote if that has at most fifteen
+digits, so all arithmetic here uses that form and never the binary value of the float.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ ONE = 1_000_000  # a unit in millionths
 AMOUNT_MAX = 9_000_000_000
 MICROS_MAX = AMOUNT_MAX * ONE
 
-# Below this, neighbouring millionths are different floats, so a float that is a millionth is only one.
+# Below this, neighbouring millionths are different floats, so a float stands for at most one of them.
 _DISTINCT_BELOW = 2.0**32
 
 
 def micros(value: float | Decimal) -> int:
-    """The amount in millionths; a ValueError if it is not a whole number of them.
+    """Return the amount in millionths; raise a ValueError if it is not a whole number of them.
 
     >>> micros(0.05), micros(250), micros(-1.5)
     (50000, 250000000, -1500000)
@@ -34,7 +34,7 @@ def micros(value: float | Decimal) -> int:
 
 
 def micros_rounded_up(value: float | Decimal) -> tuple[int, bool]:
-    """The amount in millionths, rounded up to the next one, and whether that changed it.
+    """Return the amount in millionths, rounded up, and whether rounding changed it.
 
     >>> micros_rounded_up(0.031), micros_rounded_up(0.0000001)
     ((31000, False), (1, True))
@@ -44,7 +44,7 @@ def micros_rounded_up(value: float | Decimal) -> tuple[int, bool]:
 
 
 def amount(micros: int) -> float:
-    """The number that stands for so many millionths in an answer: a whole one without a point.
+    """Return an amount in millionths as a number for a response: an int if it is whole.
 
     >>> amount(1_000_000), amount(50_000)
     (1, 0.05)
@@ -54,7 +54,7 @@ def amount(micros: int) -> float:
 
 
 def _divided(value: float | Decimal) -> tuple[int, bool]:
-    """Whole millionths, rounded down, and whether something is left."""
+    """Return whole millionths, rounded down, and whether rounding changed the value."""
     kind = type(value)
     if kind is int:
         return _limited(int(value) * ONE), False
@@ -76,13 +76,13 @@ def _of_decimal(value: Decimal) -> tuple[int, bool]:
         raise ValueError("must be a finite number")
     if not value:
         return 0, False
-    # The power below is bounded by these two; a decimal's exponent is not.
+    # These two checks bound the power below; the exponent of a Decimal has no bound.
     if value.adjusted() > 10:
         raise ValueError(f"must be at most {AMOUNT_MAX}")
     if value.adjusted() < -DECIMALS:
         return (-1 if value < 0 else 0), True
     sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "only infinities and NaN have none"
+    assert isinstance(exponent, int), "only infinities and NaN have no number as exponent"
     whole = int("".join(map(str, digits)))
     shift = exponent + DECIMALS
     signed = -whole if sign else whole

@@ -1,16 +1,16 @@
-"""Errors of the interface: RFC 9457 problem documents, one class per kind, drawn here.
+"""Errors of the interface: RFC 9457 problem documents, one class per status.
 
 Problem
 ├── BadRequest 400            not JSON, not UTF-8
-├── Unauthorized 401          no key, or one that is not valid
-├── Forbidden 403             the key's role or campaigns do not allow this
+├── Unauthorized 401          no key, or a key that is not valid
+├── Forbidden 403             the role or the campaigns of the key do not allow this
 ├── NotFound 404              no such campaign, decision, key, path
 ├── MethodNotAllowed 405
-├── Conflict 409              contradicts what is there: another body for an id, a budget below what is spent
-├── TooLarge 413              the body is over the limit
-├── Invalid 422               a field has a value it cannot have; `errors` names the fields
-├── Unavailable 503           the database is away, the queue is full, the deadline has passed; try again
-└── UnknownRules 503          a newer version of the service made the campaign; other campaigns go on
+├── Conflict 409              contradicts stored data: another body for an id, a budget below the spent amount
+├── TooLarge 413              the body exceeds the limit
+├── Invalid 422               a field has a value that is not allowed; `errors` names the fields
+├── Unavailable 503           the database does not answer, the queue is full, the deadline passed; try again
+└── UnknownRules 503          a newer version of the service created the campaign; other campaigns are not affected
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 TYPE_PREFIX = "urn:cbwk:problem:"
 
 
-class Problem(Exception):  # noqa: N818 - the standard's word for it
-    """An answer that says what was asked, what was found, and never repeats a value it was sent."""
+class Problem(Exception):  # noqa: N818 - the term of RFC 9457
+    """An error response; its texts never repeat a value of the request."""
 
     status = 500
     kind = "internal"
@@ -34,7 +34,7 @@ class Problem(Exception):  # noqa: N818 - the standard's word for it
         self.extensions = extensions
 
     def document(self) -> dict[str, Any]:
-        """The body of the answer.
+        """Return the body of the response.
 
         >>> NotFound("there is no such campaign", kind="campaign-not-found").document()["type"]
         'urn:cbwk:problem:campaign-not-found'
@@ -44,55 +44,55 @@ class Problem(Exception):  # noqa: N818 - the standard's word for it
 
 
 class BadRequest(Problem):
-    """The body cannot be read at all."""
+    """The request cannot be parsed."""
 
     status, kind, title = 400, "bad-request", "The body cannot be read"
 
 
 class Unauthorized(Problem):
-    """No valid key."""
+    """The request has no valid key."""
 
     status, kind, title = 401, "unauthorized", "A valid API key is needed"
 
 
 class Forbidden(Problem):
-    """A valid key that may not do this."""
+    """The key is valid but does not allow this."""
 
     status, kind, title = 403, "forbidden", "The key does not allow this"
 
 
 class NotFound(Problem):
-    """What was named is not there."""
+    """The named object does not exist."""
 
     status, kind, title = 404, "not-found", "There is no such thing"
 
 
 class MethodNotAllowed(Problem):
-    """The path is right, the method is not."""
+    """The path exists but does not accept the method."""
 
     status, kind, title = 405, "method-not-allowed", "The path does not take this method"
 
 
 class Conflict(Problem):
-    """It contradicts what is there."""
+    """The request contradicts stored data."""
 
     status, kind, title = 409, "conflict", "This contradicts what is there"
 
 
 class TooLarge(Problem):
-    """More than the limit."""
+    """The body exceeds the limit."""
 
     status, kind, title = 413, "too-large", "The body is too large"
 
 
 class Invalid(Problem):
-    """A field has a value it cannot have."""
+    """A field has a value that is not allowed."""
 
     status, kind, title = 422, "invalid", "A field has a value it cannot have"
 
 
 class Unavailable(Problem):
-    """Not now."""
+    """The request cannot be served at the moment."""
 
     status, kind, title = 503, "unavailable", "Not available now"
 
@@ -100,7 +100,7 @@ class Unavailable(Problem):
 
 
 class UnknownRules(Problem):
-    """The campaign decides by a version of the rules that this process does not know."""
+    """The campaign uses a version of the rules that this process does not know."""
 
     status, kind, title = 503, "rules-unknown", "The rules of the campaign are not known"
 

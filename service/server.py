@@ -1,4 +1,4 @@
-"""One process that listens, serves and stops when told."""
+"""One server process: it listens, serves requests and stops on a signal."""
 
 import asyncio
 import gc
@@ -23,17 +23,15 @@ from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database
 
-# How long requests under way may take once the process was told to stop.
-STOP_SECONDS = 3
-# libuv takes one new connection of a socket in each turn of its loop, and under load a turn is long: with several
-# descriptors of the socket it takes as many. Else a newcomer would wait for seconds, even for a refusal.
-ACCEPTS_PER_TURN = 32
-# How long a connection may rest between two requests: an ad server keeps its connections, and one that is closed just
-# when it is used again costs a request.
+STOP_SECONDS = 3  # for requests in progress when the process receives a signal
+# libuv accepts one connection per descriptor in each iteration of its loop, and under load an iteration is long: with
+# one descriptor of the socket, new clients would wait for seconds, even for a refusal.
+ACCEPTS_PER_ITERATION = 32
+# For idle connections: a request is lost if its connection is closed at the moment when the client uses it again.
 KEEP_ALIVE_SECONDS = 15
-# Python looks for garbage in cycles whenever so many more objects were made than went by themselves. Usually it is 700,
-# which the requests under way are more than: each was looked at again and again, in pauses of 3 to 15 ms, for nothing.
-COLLECTED_OBJECTS = 20_000
+# The garbage collector runs after this many net allocations. Requests in progress exceed the default of 700; the
+# collector then paused the process for 3 to 15 ms again and again and found nothing.
+GC_THRESHOLD = 20_000
 UVICORN_OPTIONS: dict[str, Any] = {
     "timeout_keep_alive": KEEP_ALIVE_SECONDS,
     "log_level": "warning",
@@ -42,20 +40,17 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "ws": "none",
     "http": Connection,
     "timeout_graceful_shutdown": STOP_SECONDS,
-    "proxy_headers": False,  # nothing here depends on the client's address
+    "proxy_headers": False,  # nothing depends on the address of the client
     "server_header": False,
 }
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that already accepts connections, so that whoever reads its address may connect at once.
-
-    Raises OSError where the address is taken, unknown or not ours.
-    """
+    """Return a socket that accepts connections; raise OSError if the address is in use, unknown or not local."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        # A restart must not wait for the last connections of the process before it to time out.
+        # A restart need not wait until the connections of the previous process time out.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
@@ -66,7 +61,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a client finds the listener, with the port it really got."""
+    """Return the URL of the listener, with the port that the system assigned."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
 
@@ -76,11 +71,11 @@ def _stop(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 
 def serve(settings: Settings, listener: socket.socket, database: Database) -> None:
-    """Answer requests until SIGTERM or SIGINT, finish those under way, then exit the process with code 0.
+    """Serve requests until SIGTERM or SIGINT, finish those in progress, then exit with code 0.
 
-    If SQLite's file fails, what is queued is answered with 503 and the process ends with code 1.
+    If the SQLite file fails, queued requests are answered with 503 and the process exits with code 1.
     """
-    # uvicorn raises the signal again once it has shut down, and the default handler would then kill an orderly stop.
+    # After its shutdown uvicorn raises the signal again; the default handler would end the process with an error.
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
@@ -105,15 +100,15 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         await engine.start()
         app.state.engine = engine
         end_interrupted(database)
-        # What is there by now stays for good, and to look through it again and again would hold up requests.
+        # Objects that exist now live as long as the process; the collector need not traverse them.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(COLLECTED_OBJECTS)
+        gc.set_threshold(GC_THRESHOLD)
         keep_freed_memory()
         sweep = asyncio.create_task(close_late(server.server_state.connections, settings.receive_seconds_max))
         try:
             yield
-        finally:  # by now no request is under way: uvicorn has waited for them
+        finally:  # uvicorn has finished all requests
             sweep.cancel()
             await asyncio.to_thread(app.state.evaluations.stop)
             await engine.stop()
@@ -121,8 +116,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
 
     keyring = KeyRing(database, admin_key)
     app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)
-    config = uvicorn.Config(app, **UVICORN_OPTIONS)
-    server = uvicorn.Server(config)
-    server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTS_PER_TURN - 1))])
+    server = uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS))
+    server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTS_PER_ITERATION - 1))])
     if failures:
         raise SystemExit(1)

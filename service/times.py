@@ -1,4 +1,4 @@
-"""Moments: RFC 3339 text outside, whole microseconds since 1970 inside."""
+"""Moments: RFC 3339 text in the interface, microseconds since 1970 inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-
 
 
 def moment_text(microseconds: int) -> str:
-    """The moment in UTC, with a fraction only where there is one.
+    """Return the moment in UTC, with a fraction of a second only if it is not 0.
 
     >>> moment_text(1_794_823_200_000_000), moment_text(1)
     ('2026-11-16T10:00:00Z', '1970-01-01T00:00:00.000001Z')
@@ -22,7 +22,7 @@ def moment_text(microseconds: int) -> str:
 
 
 def moment_microseconds(text: str) -> int:
-    """What `moment_text` was made from, also from another time zone.
+    """Return the microseconds of a moment in any time zone; raise a ValueError if the text is not one.
 
     >>> moment_microseconds("2026-11-16T12:00:00+02:00")
     1794823200000000
@@ -33,7 +33,7 @@ def moment_microseconds(text: str) -> int:
     try:
         if _RFC_3339.fullmatch(text) is None:
             raise ValueError
-        # In UTC, in which some hours of the first and of the last year elsewhere do not exist.
+        # The conversion to UTC overflows for some hours of the first and the last year.
         return (datetime.fromisoformat(text.upper()).astimezone(UTC) - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
         raise ValueError("must be a date and time with a time zone, such as 2026-11-16T10:00:00Z") from None
