@@ -1,4 +1,4 @@
-"""Who may do what: every endpoint, every kind of key, the status that comes of it."""
+"""Permissions: the status of every endpoint for every kind of key."""
 
 import shutil
 
@@ -22,8 +22,8 @@ ROLES = ("decider", "reader", "admin")
 
 
 def guard(of_all, here, elsewhere):
-    """How an endpoint is guarded: the status for keys of every role that are for all campaigns, for the one that is
-    asked for, for another. 200 stands for the endpoint's own good status."""
+    """Return the status by kind of key: keys of every role for all campaigns, for the requested one and for another.
+    200 stands for the success status of the endpoint."""
     statuses = {"none": 401, "wrong": 401, "revoked": 401, "environment": 200}
     for place, found in (("", of_all), (" here", here), (" elsewhere", elsewhere)):
         statuses |= {role + place: status for role, status in zip(ROLES, found, strict=True)}
@@ -31,7 +31,7 @@ def guard(of_all, here, elsewhere):
 
 
 DECIDER = guard((200, 403, 200), (200, 403, 200), (404, 403, 404))
-# Each item is judged by itself: the whole is 200.
+# Each item has its own result: the response is 200.
 DECIDER_BY_ITEM = guard((200, 403, 200), (200, 403, 200), (200, 403, 200))
 READER = guard((403, 200, 200), (403, 200, 200), (403, 404, 404))
 READER_OF_A_LIST = guard((403, 200, 200), (403, 200, 200), (403, 200, 200))
@@ -40,7 +40,7 @@ ADMIN_OF_ALL = guard((403, 403, 200), (403, 403, 403), (403, 403, 403))
 READER_OF_ALL = guard((403, 200, 200), (403, 403, 403), (403, 403, 403))
 ANYBODY = dict.fromkeys(READER, 200)
 
-# By operation of the OpenAPI document: its guard, its good status (first and later, where they differ), its body.
+# By operation: its guard, its success status (the first and the later ones if they differ), its body.
 CAMPAIGN, BEHIND = "/campaigns/{campaign_id}", "/admin/campaigns/{campaign_id}"
 ENDPOINTS = {
     "POST /decide": (DECIDER, 200, DECIDE),
@@ -98,27 +98,27 @@ def client(database):
             assert made.status_code == 201, made.text
         assert client("POST", "/decide", json=DECIDE).status_code == 200
         with database.write() as connection:
-            asked = {"campaign": 1, "id": "e", "status": "queued", "request": "{}", "progress": 0.0}
-            connection.execute(tables.evaluation.insert().values(**asked, created_at=1, beat_at=1))
+            evaluation = {"campaign": 1, "id": "e", "status": "queued", "request": "{}", "progress": 0.0}
+            connection.execute(tables.evaluation.insert().values(**evaluation, created_at=1, beat_at=1))
         yield client
 
 
 def without_defaults(body):
-    """A configuration as a client sends it: some defaults are only ever filled in."""
+    """Return the configuration as a client sends it."""
     return body | {"context": {"dimension": 2}}
 
 
 def content(body):
-    """The body as a request has it: bytes as they are, everything else as JSON."""
+    """Return the arguments of a request: bytes unchanged, everything else as JSON."""
     return {"content": body} if isinstance(body, bytes) else {"json": body}
 
 
 def keys_of(database):
-    """The text of a key for every caller; None for no key at all."""
+    """Return the text of a key for every kind of caller, None for a request without a key."""
     keys = {"none": None, "wrong": "cbwk_" + "0" * 43, "environment": ADMIN_KEY}
     with database.write() as connection:
         key_id, keys["revoked"] = create_key(connection, "revoked", "admin", None, now=1)
-        create_key(connection, "another admin, for the last one stays", "admin", None, now=1)
+        create_key(connection, "another admin, because the last one cannot be revoked", "admin", None, now=1)
         revoke_key(connection, key_id, now=2)
     for role in ROLES:
         keys[role] = key_for(database, role)
@@ -140,7 +140,7 @@ def test_an_endpoint_answers_every_kind_of_key_as_the_table_says(endpoint, clien
     for caller, key in keys_of(database).items():
         answer = client(method, path, key=key, **content(body))
         found[caller] = answer.status_code
-        # What can be done once is refused the second time for another reason than the key.
+        # Some operations succeed only once; later attempts fail for another reason than the key.
         expected[caller] = good[done] if statuses[caller] == 200 else statuses[caller]
         done = done or statuses[caller] == 200
         if answer.status_code >= 400:
@@ -156,7 +156,7 @@ def test_the_table_has_every_operation_of_the_document():
 
 
 @pytest.mark.parametrize("endpoint", [name for name, (statuses, *_) in ENDPOINTS.items() if 404 in statuses.values()])
-def test_a_campaign_the_key_may_not_see_is_answered_like_one_that_is_not_there(endpoint, client, database):
+def test_a_campaign_the_key_may_not_see_is_answered_like_an_unknown_one(endpoint, client, database):
     key = key_for(database, "admin", ("other", "nowhere"))
     body = ENDPOINTS[endpoint][2]
     answers = []
@@ -188,7 +188,7 @@ def test_a_list_has_only_what_the_key_may_see(path, name, client, database):
     assert seen(key_for(database, "reader", ("nowhere",))) == []
 
 
-def test_a_key_may_come_in_either_header_and_the_bearer_wins(client, database):
+def test_a_key_is_accepted_in_either_header_and_the_bearer_token_wins(client, database):
     key = key_for(database, "reader")
     assert client("GET", "/campaigns", key=None, headers={"X-API-Key": key}).status_code == 200
     assert client("GET", "/campaigns", key="wrong", headers={"X-API-Key": key}).status_code == 401

@@ -15,7 +15,7 @@ def test_a_running_server_is_alive():
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda stop: stop.name)
-def test_a_signal_ends_the_server_in_good_order_even_while_a_client_stays_connected(stop):
+def test_a_signal_stops_the_server_with_code_0_even_while_a_client_is_connected(stop):
     with running_server() as server, httpx.Client(trust_env=False) as client:
         client.get(server.url + "/livez")
         server.process.send_signal(stop)

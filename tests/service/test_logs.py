@@ -11,7 +11,7 @@ from service.logs import HIDDEN, request_id
 KEY = "cbwk_" + "A1b2" * 11
 
 
-def test_a_line_has_a_level_a_time_and_what_was_said(logged):
+def test_a_line_has_a_level_a_time_and_its_fields(logged):
     structlog.get_logger("x").info("hold expired", campaign="summer", count=3)
     (line,) = logged()
     assert {name: line[name] for name in ("event", "level", "campaign", "count")} == {
@@ -38,7 +38,7 @@ def test_a_line_names_the_request_it_belongs_to_and_no_other(logged):
     assert [line.get("request_id") for line in logged()] == ["r-1", "r-1", None]
 
 
-def test_the_standard_library_logs_in_the_same_form(logged):
+def test_the_standard_library_logs_in_the_same_format(logged):
     try:
         raise ValueError("no such thing")
     except ValueError:
@@ -48,7 +48,7 @@ def test_the_standard_library_logs_in_the_same_form(logged):
     assert line["exception"].endswith("ValueError: no such thing")
 
 
-def test_secrets_are_hidden_wherever_they_are(logged):
+def test_secrets_are_hidden_in_names_texts_and_nested_values(logged):
     log = structlog.get_logger()
     log.warning("got Authorization: Bearer abc.def-ghi", api_key="abc.def-ghi", nested={"password": "abc.def-ghi"})
     log.warning("x-api-key: abc.def-ghi", database_url="abc.def-ghi", urls=["postgresql://me:abc.def-ghi@host/name"])
@@ -74,14 +74,14 @@ def test_a_traceback_is_written_without_the_values_of_its_frames(logged):
     assert "abcabcabc" not in line["exception"]
 
 
-def test_what_json_does_not_know_is_written_all_the_same(logged):
+def test_values_that_json_cannot_express_are_written_as_text(logged):
     structlog.get_logger().info("odd", value=object, number=float("nan"), raw=b"\xff")
     (line,) = logged()
     assert line["raw"] == "b'\\xff'"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_log_that_cannot_be_written_keeps_nobody_from_working():
+def test_a_log_that_cannot_be_written_does_not_stop_the_process():
     code = (
         "import logging, structlog; from service.logs import configure_logs; configure_logs();"
         "structlog.get_logger().warning('x' * 100_000); logging.getLogger('any').error('y'); print('went on')"

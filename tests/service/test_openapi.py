@@ -49,12 +49,12 @@ def operations():
 
 
 def validator(schema):
-    """A validator of one schema of the document, with the others to refer to."""
+    """Return a validator of one schema of the document that can resolve references to the others."""
     return jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
 
 
 def media_types():
-    """Every place of the document that has a body: its operation, whether a request or a status, its media type."""
+    """Yield every body of the document: its operation and request or status, its media type, its description."""
     for (method, path), operation in operations().items():
         name = f"{method} {path}"
         for media_type, body in operation.get("requestBody", {}).get("content", {}).items():
@@ -73,7 +73,7 @@ def test_the_document_is_openapi_3_1():
     json.dumps(DOCUMENT, allow_nan=False)
 
 
-def test_it_has_every_operation_of_the_interface_by_a_name_of_its_own():
+def test_it_has_every_operation_of_the_interface_under_a_unique_name():
     assert OPERATIONS <= set(operations())
     names = [operation["operationId"] for operation in operations().values()]
     assert len(set(names)) == len(names)
@@ -83,7 +83,7 @@ def test_it_has_every_operation_of_the_interface_by_a_name_of_its_own():
         assert operation["tags"]
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_has_a_target():
     known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
     text = json.dumps(DOCUMENT)
     assert {part.split('"')[0] for part in text.split('"$ref": "')[1:]} <= known
@@ -103,13 +103,13 @@ def test_every_json_body_has_an_example_that_fits_its_schema(body):
 
 
 @pytest.mark.parametrize("model", [*REQUESTS, *ANSWERS], ids=lambda model: model.__name__)
-def test_every_example_is_taken_by_the_model_it_is_of(model):
+def test_every_model_accepts_its_example(model):
     (one,) = model.model_json_schema()["examples"]
     model.model_validate_json(json.dumps(one))
 
 
 @pytest.mark.parametrize("model", REQUESTS, ids=lambda model: model.__name__)
-def test_the_schema_of_a_request_knows_no_other_fields_as_little_as_its_model(model):
+def test_the_schema_of_a_request_and_its_model_refuse_unknown_fields(model):
     schema = DOCUMENT["components"]["schemas"][model.__name__]
     body = {**schema["examples"][0], "unknown": 1}
     assert not validator(schema).is_valid(body)
@@ -117,7 +117,7 @@ def test_the_schema_of_a_request_knows_no_other_fields_as_little_as_its_model(mo
         model.model_validate_json(json.dumps(body))
 
 
-def test_everything_but_health_needs_a_key_and_says_so():
+def test_every_operation_except_health_documents_that_it_needs_a_key():
     schemes = DOCUMENT["components"]["securitySchemes"]
     for (_, path), operation in operations().items():
         needed = [name for alternative in operation["security"] for name in alternative]
@@ -125,7 +125,7 @@ def test_everything_but_health_needs_a_key_and_says_so():
         assert ("401" in operation["responses"]) == bool(needed)
 
 
-def test_problems_are_documented_as_problem_json_where_they_can_happen():
+def test_every_operation_documents_its_problems_as_problem_json():
     for (method, path), operation in operations().items():
         statuses = {int(status) for status in operation["responses"]}
         assert len(statuses & {200, 201, 202}) == 1
@@ -141,7 +141,7 @@ def test_problems_are_documented_as_problem_json_where_they_can_happen():
             assert answer["content"]["application/problem+json"]["example"]["status"] == status
 
 
-def test_links_lead_from_an_answer_to_operations_that_take_what_it_has():
+def test_links_lead_from_a_response_to_operations_that_accept_its_fields():
     by_name = {operation["operationId"]: operation for operation in operations().values()}
     linked = set()
     for name, operation in by_name.items():
@@ -166,5 +166,5 @@ def test_links_lead_from_an_answer_to_operations_that_take_what_it_has():
     } <= linked
 
 
-def test_no_answer_is_fastapis_own():
+def test_no_response_has_a_schema_of_fastapi():
     assert "HTTPValidationError" not in json.dumps(DOCUMENT)

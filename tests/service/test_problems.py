@@ -18,7 +18,7 @@ HOT = ["/decide", "/decide/batch", "/feedback", "/feedback/batch"]
 
 @pytest.fixture
 def dialect():
-    """Problems are the same on either database."""
+    """Problems are the same on both databases."""
     return "sqlite"
 
 
@@ -34,7 +34,7 @@ def call(database, engine):
 
 
 def problem(answer, status, kind):
-    """The problem document, having made sure that it is one."""
+    """Return the problem document after checking its form."""
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-request-id"]
     document = answer.json()
@@ -45,7 +45,7 @@ def problem(answer, status, kind):
     return document
 
 
-def test_a_request_without_a_key_is_401_and_told_how_to_send_one(call):
+def test_a_request_without_a_key_is_401_and_the_answer_says_how_to_send_one(call):
     for method, path in [("POST", "/decide"), ("GET", "/campaigns"), ("GET", "/metrics"), ("GET", "/admin/keys")]:
         answer = call(method, path, key=None)
         problem(answer, 401, "key-missing")
@@ -59,7 +59,7 @@ def test_a_key_that_is_not_valid_is_401_and_not_repeated(call, key):
     assert key not in answer.text
 
 
-def test_a_key_may_come_in_either_header(call):
+def test_a_key_is_accepted_in_either_header(call):
     for headers in ({"Authorization": f"bearer {ADMIN_KEY}"}, {"X-API-Key": ADMIN_KEY}):
         assert call("GET", "/campaigns", key=None, headers=headers).status_code == 200
     assert call("GET", "/campaigns", key=None, headers={"Authorization": f"Basic {ADMIN_KEY}"}).status_code == 401
@@ -116,7 +116,7 @@ def test_a_key_with_the_role_is_not_401_or_403(call, database, role):
         assert call(method, path, key=key).status_code not in (401, 403)
 
 
-def test_campaigns_that_a_limited_key_may_not_see_do_not_exist(call, database, engine):
+def test_a_limited_key_gets_404_for_campaigns_it_may_not_see(call, database, engine):
     decider = key_for(database, "decider", ("spring",))
     for path, body in (
         ("/decide", DECIDE),
@@ -131,7 +131,7 @@ def test_campaigns_that_a_limited_key_may_not_see_do_not_exist(call, database, e
     assert engine.commands == []
 
 
-def test_a_limited_key_may_touch_nothing_that_concerns_all(call, database, engine):
+def test_a_limited_key_has_no_access_to_what_concerns_all_campaigns(call, database, engine):
     admin = key_for(database, "admin", ("spring",))
     for method, path in [
         ("POST", "/campaigns"),
@@ -171,14 +171,14 @@ def test_an_unknown_path_is_404(call, path):
         ("POST", "/openapi.json", "GET"),
     ],
 )
-def test_a_method_that_a_path_does_not_take_is_405_and_told_which_it_takes(call, method, path, allowed):
+def test_a_wrong_method_is_405_and_the_answer_lists_the_allowed_methods(call, method, path, allowed):
     answer = call(method, path)
     problem(answer, 405, "method-not-allowed")
     assert answer.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize("campaign_id", ["%00", "-x", "a%20b", "%F0%9F%98%80", "x" * 200, "none"])
-def test_an_id_that_is_none_is_404(call, campaign_id):
+def test_an_invalid_id_in_a_path_is_404(call, campaign_id):
     problem(call("GET", f"/campaigns/{campaign_id}"), 404, "campaign-not-found")
     problem(call("GET", f"/admin/campaigns/{campaign_id}/decisions/x"), 404, "campaign-not-found")
 
@@ -237,11 +237,11 @@ def test_a_body_above_the_limit_is_413_whether_its_length_was_declared_or_not(da
         problem(call(method, path, content=in_chunks()), 413, "too-large")
         fits = b" " * (4000 if path.endswith("/batch") else 2000)
         assert call(method, path, content=fits).status_code == 400
-        # A declared length is believed only when it speaks against the client.
+        # A content length below the limit is not trusted.
         assert call(method, path, content=b" " * 5000, headers={"Content-Length": "10"}).status_code == 413
 
 
-def test_problems_of_the_engine_are_answered_as_they_are(call, engine):
+def test_problems_of_the_engine_become_the_answer_unchanged(call, engine):
     engine.problem = Conflict("this decision_id was used with another body", kind="decision-id-reused")
     assert problem(call("POST", "/decide", json=DECIDE), 409, "decision-id-reused")["detail"] == engine.problem.detail
     engine.problem = NotFound("there is no such decision in this campaign", kind="decision-not-found")
@@ -260,7 +260,7 @@ def test_unavailable_says_when_to_try_again(call, engine):
 DECIDE_ITEM = {"context": [1.0]}
 
 
-def test_nobody_waits_longer_than_the_deadline(database, engine):
+def test_a_request_is_answered_by_its_deadline(database, engine):
     engine.seconds = 60
     batch = {"campaign_id": "summer", "items": [DECIDE_ITEM]}
     with noted(database, engine, request_deadline_ms=20) as call:
@@ -270,14 +270,14 @@ def test_nobody_waits_longer_than_the_deadline(database, engine):
             assert answer.headers["retry-after"]
 
 
-def test_a_process_whose_parts_are_not_there_yet_is_alive_and_not_ready():
+def test_a_process_without_its_components_is_alive_and_not_ready():
     with client_of(create_app()) as call:
         assert call("GET", "/livez").json() == {"status": "ok"}
         for method, path in [("GET", "/readyz"), ("POST", "/decide"), ("GET", "/campaigns")]:
             problem(call(method, path), 503, "not-ready")
 
 
-def test_a_database_that_is_away_is_503(call):
+def test_a_database_that_does_not_answer_is_503(call):
     class Away:
         def read(self):
             cause = sqlite3.OperationalError("the password is s3cr3t")
@@ -306,7 +306,7 @@ def test_an_unexpected_exception_is_500_without_its_text_and_logged_with_the_req
         assert ADMIN_KEY not in json.dumps(line)
 
 
-def test_a_request_keeps_the_id_it_came_with_and_gets_one_otherwise(call):
+def test_a_request_keeps_its_own_id_or_gets_a_new_one(call):
     for path in ("/livez", "/nothing", "/decide"):
         assert call("POST", path, headers={"X-Request-Id": "a.b:c~d-1"}).headers["x-request-id"] == "a.b:c~d-1"
         made = {
@@ -316,7 +316,7 @@ def test_a_request_keeps_the_id_it_came_with_and_gets_one_otherwise(call):
         assert not made & {"", "a b"}
 
 
-def test_requests_that_go_well_write_no_log_line(call, logged):
+def test_successful_requests_write_no_log_line(call, logged):
     assert call("POST", "/decide", json=DECIDE).status_code == 200
     assert call("GET", "/campaigns").status_code == 200
     assert logged() == []
@@ -362,7 +362,7 @@ def test_bodies_become_commands(call, engine):
     ]
 
 
-def test_a_campaign_is_made_with_all_its_defaults(call, engine):
+def test_a_campaign_is_created_with_all_its_defaults(call, engine):
     engine.answer = Answer({"id": "summer-sale"}, status=201)
     assert call("POST", "/campaigns", json=CONFIG_EXAMPLE).status_code == 201
     (command,) = engine.commands
@@ -371,7 +371,7 @@ def test_a_campaign_is_made_with_all_its_defaults(call, engine):
     assert command.config["feedback"] == CONFIG_EXAMPLE["feedback"]
 
 
-def test_a_repeat_says_so_in_a_header(call, engine):
+def test_the_answer_to_a_repeated_request_has_a_header(call, engine):
     assert "idempotent-replayed" not in call("POST", "/decide", json=DECIDE).headers
     engine.answer = Answer({}, replayed=True)
     assert call("POST", "/decide", json=DECIDE).headers["idempotent-replayed"] == "true"
@@ -389,7 +389,7 @@ def test_a_bad_item_of_a_batch_is_an_error_in_its_own_place(call, engine):
     assert len(engine.commands) == 2
 
 
-def test_a_batch_of_nothing_is_answered_with_nothing(call, engine):
+def test_an_empty_batch_is_answered_with_an_empty_list(call, engine):
     assert call("POST", "/feedback/batch", json={"items": []}).json() == {"results": []}
     assert engine.commands == []
 

@@ -333,10 +333,10 @@ def test_names_that_a_caller_made_up_are_shown_short_and_printable():
 
 
 def test_the_example_fills_in_to_itself():
-    plain = accepted(CampaignConfig, CONFIG_EXAMPLE).as_json()
-    for feature in plain["context"]["features"]:
+    config = accepted(CampaignConfig, CONFIG_EXAMPLE).as_json()
+    for feature in config["context"]["features"]:
         feature.pop("strict", None)
-    assert plain == CONFIG_EXAMPLE
+    assert config == CONFIG_EXAMPLE
 
 
 def test_a_small_configuration_gets_the_defaults_of_the_interface():
@@ -346,34 +346,34 @@ def test_a_small_configuration_gets_the_defaults_of_the_interface():
         "context": {"dimension": 2},
         "ends_at": "2026-12-01T02:00:00+02:00",
     }
-    plain = accepted(CampaignConfig, given).as_json()
+    config = accepted(CampaignConfig, given).as_json()
     defaults = {name: CONFIG_EXAMPLE[name] for name in ("reward", "model", "arm_features", "policy", "feedback")}
-    assert {name: plain[name] for name in defaults} == defaults
-    assert plain["horizon"] is None
-    assert plain["ends_at"] == "2026-12-01T00:00:00Z"
-    assert plain["arms"] == [{"id": "a"}]
-    assert plain["context"] == {"dimension": 2}
+    assert {name: config[name] for name in defaults} == defaults
+    assert config["horizon"] is None
+    assert config["ends_at"] == "2026-12-01T00:00:00Z"
+    assert config["arms"] == [{"id": "a"}]
+    assert config["context"] == {"dimension": 2}
     again = accepted(CampaignConfig, given).as_json()
-    assert plain["id"] != again["id"]
-    assert plain["seed"] != again["seed"]
+    assert config["id"] != again["id"]
+    assert config["seed"] != again["seed"]
 
 
 def test_a_configuration_is_plain_json_and_survives_it():
-    plain = accepted(CampaignConfig, SHARED).as_json()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert accepted(CampaignConfig, plain).as_json() == plain
+    config = accepted(CampaignConfig, SHARED).as_json()
+    assert json.loads(json.dumps(config, allow_nan=False)) == config
+    assert accepted(CampaignConfig, config).as_json() == config
 
 
 def test_whole_amounts_stay_whole_in_a_configuration():
-    plain = accepted(CampaignConfig, changed(CONFIG_EXAMPLE, "resources.0.budget", 250.0)).as_json()
-    assert json.dumps(plain["resources"][0]) == '{"id": "usd", "budget": 250, "max_cost": 0.05}'
+    config = accepted(CampaignConfig, changed(CONFIG_EXAMPLE, "resources.0.budget", 250.0)).as_json()
+    assert json.dumps(config["resources"][0]) == '{"id": "usd", "budget": 250, "max_cost": 0.05}'
 
 
 def test_a_missing_reward_of_zero_is_moved_into_a_range_without_zero_unless_it_was_asked_for():
     body = changed(CONFIG_EXAMPLE, "reward", {"min": 2, "max": 5})
     refused(CampaignConfig, body)
-    plain = accepted(CampaignConfig, changed(body, "feedback.missing_reward", GONE)).as_json()
-    assert plain["feedback"]["missing_reward"] == 2
+    config = accepted(CampaignConfig, changed(body, "feedback.missing_reward", GONE)).as_json()
+    assert config["feedback"]["missing_reward"] == 2
     assert (
         accepted(CampaignConfig, changed(body, "feedback.missing_reward", None)).as_json()["feedback"]["missing_reward"]
         is None

@@ -1,4 +1,4 @@
-"""What a client that means harm can try: guess keys, read secrets, hide requests in requests, hang on for ever."""
+"""Attacks of a malicious client: guessed keys, leaked secrets, smuggled requests, requests that never end."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ def dialect(request):
 
 
 class Watched(str):
-    """A key's text that cannot be compared with another, only digested."""
+    """A key that fails the test if its text is compared."""
 
     __slots__ = ()
 
@@ -41,27 +41,27 @@ class Watched(str):
     __hash__ = _compared
 
 
-def test_the_text_of_a_key_is_never_compared_only_its_digest_looked_up(database):
+def test_a_key_is_looked_up_by_its_digest_and_its_text_is_never_compared(database):
     with database.write() as connection:
         _, text = create_key(connection, "n", "reader", None, now=1)
         revoked, gone = create_key(connection, "n", "reader", None, now=1)
         revoke_key(connection, revoked, now=2)
     ring = KeyRing(database, ADMIN_KEY)
-    for _ in range(2):  # asked of the database, then remembered
+    for _ in range(2):  # from the database, then from the cache
         assert ring.lookup(Watched(ADMIN_KEY)).role == "admin"
         assert ring.lookup(Watched(text)).role == "reader"
         for wrong in (gone, text[:-1] + "~", text[:-1], ADMIN_KEY[:-1], ""):
             assert ring.lookup(Watched(wrong)) is None
 
 
-def test_how_much_of_a_key_was_guessed_right_does_not_show_in_the_time(database):
+def test_the_time_of_a_lookup_does_not_reveal_how_much_of_a_key_is_right(database):
     ring = KeyRing(database, ADMIN_KEY)
     half = len(ADMIN_KEY) // 2
     guesses = ["x" * len(ADMIN_KEY), ADMIN_KEY[:half].ljust(len(ADMIN_KEY), "x"), ADMIN_KEY[:-1] + "x"]
     for guess in guesses:
         assert ring.lookup(guess) is None
     took = {guess: [] for guess in guesses}
-    for _ in range(4_000):  # in turn, so that whatever else the machine does falls on all alike
+    for _ in range(4_000):  # alternately, so that other load on the machine affects all guesses alike
         for guess, times in took.items():
             started = time.perf_counter_ns()
             ring.remembered(guess)
@@ -70,7 +70,7 @@ def test_how_much_of_a_key_was_guessed_right_does_not_show_in_the_time(database)
     assert max(medians) < 1.25 * min(medians) + 300
 
 
-def test_answers_are_not_kept_and_not_guessed_at_and_pages_are_framed_by_nobody(database):
+def test_responses_forbid_caching_and_sniffing_and_pages_forbid_frames(database):
     reader = key_for(database, "reader")
     with served(database) as client:
         answers = [
@@ -101,7 +101,7 @@ def test_answers_are_not_kept_and_not_guessed_at_and_pages_are_framed_by_nobody(
 
 
 def bad_requests(url, secret):
-    """Requests that fail, with a secret wherever a careless answer or log line might repeat it."""
+    """Send requests that fail, with a secret wherever a response or a log line might repeat it."""
     decide = {"campaign_id": "c", "decision_id": "d", "context": [0.1, 0.2]}
     with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
         yield client.get("/campaigns", headers={"Authorization": f"Bearer {secret}"})
@@ -133,7 +133,7 @@ def bad_requests(url, secret):
 
 
 def good_requests(url):
-    """A key is made, used and revoked; its text, and the answers."""
+    """Create, use and revoke a key; return its text and the responses."""
     with httpx.Client(base_url=url, trust_env=False, timeout=30, headers=HEADERS) as client:
         answers = [client.post("/campaigns", json=config())]
         made = client.post("/admin/keys", json={"name": "n", "role": "decider"})
@@ -149,7 +149,7 @@ def good_requests(url):
         return made.json()["key"], answers
 
 
-def test_no_answer_and_no_log_line_has_a_secret_or_a_stack_trace(postgresql_server):
+def test_no_response_and_no_log_line_has_a_secret_or_a_stack_trace(postgresql_server):
     with ExitStack() as stack:
         url = stack.enter_context(postgresql_server.database(template="with_tables"))
         url_with_password = url.replace("postgres@", f"postgres:{PASSWORD}@")
@@ -159,7 +159,7 @@ def test_no_answer_and_no_log_line_has_a_secret_or_a_stack_trace(postgresql_serv
         secret = "cbwk_" + "Zz9-" * 10 + "end"
         failed = list(bad_requests(server.url, secret))
         assert {answer.status_code for answer in failed} == {400, 401, 404, 405, 409, 413, 422}
-        with psycopg.connect(url) as connection:  # from here on it is we who fail, and the log must say why
+        with psycopg.connect(url) as connection:  # from here on requests fail with 500, and the log must say why
             connection.execute("ALTER TABLE decision RENAME TO lost")
         broken = httpx.post(
             server.url + "/decide", json={"campaign_id": "c", "context": [0.25, 0]}, headers=HEADERS, trust_env=False
@@ -177,13 +177,13 @@ def test_no_answer_and_no_log_line_has_a_secret_or_a_stack_trace(postgresql_serv
         assert private not in out + log, private
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     traced = [line for line in lines if "Traceback" in str(line)]
-    assert [line["event"] for line in traced] == ["command failed", "request failed"]  # only of what we broke ourselves
+    assert [line["event"] for line in traced] == ["command failed", "request failed"]  # only for the broken table
     assert traced[-1]["request_id"] == broken.headers["x-request-id"]
 
 
 @pytest.fixture(scope="module")
 def server():
-    """One that lets nobody take long to send a request."""
+    """A server with a short time to receive a request."""
     with running_server(receive_seconds_max=RECEIVE_SECONDS_MAX, request_deadline_ms=1_000) as running:
         for name in ("c", "d"):
             httpx.post(
@@ -198,7 +198,7 @@ def hidden(name):
 
 
 def exchanged(server, sent):
-    """Everything that comes back until the other side closes, or says nothing for a while, and whether it closed."""
+    """Return the received bytes until the server closes the connection or is silent, and whether it closed it."""
     received = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as connection:
         connection.sendall(sent)
@@ -257,8 +257,8 @@ def test_a_request_whose_end_is_ambiguous_ends_the_connection_and_hides_no_other
     assert status_of(server, "c") == "active"
 
 
-def test_a_request_after_a_whole_one_is_another_request(server):
-    """Or the test above would show nothing."""
+def test_a_request_after_a_complete_one_is_served(server):
+    """Without this the test above would prove nothing."""
     first = f"GET /campaigns/c HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\n\r\n".encode()
     received, _ = exchanged(server, first + hidden("d"))
     assert received.count(b"HTTP/1.1 200 ") == 2
@@ -266,7 +266,7 @@ def test_a_request_after_a_whole_one_is_another_request(server):
 
 
 def drip(connection, ends):
-    """A byte now and then, as long as it is taken; when it was not any more."""
+    """Send a byte every 0.2 s until the server closes the connection; append the time of that."""
     started = time.monotonic()
     try:
         while time.monotonic() - started < 4 * RECEIVE_SECONDS_MAX:
@@ -276,7 +276,7 @@ def drip(connection, ends):
         ends.append(time.monotonic() - started)
 
 
-def test_clients_that_never_finish_a_request_delay_nobody_and_are_cut_off(server):
+def test_clients_that_never_finish_a_request_delay_no_other_and_are_disconnected(server):
     begun = f"POST /decide HTTP/1.1\r\nHost: x\r\nX-API-Key: {ADMIN_KEY}\r\n".encode()
     starts = (b"", b"POST /deci", begun + b"X-A: ", begun + b"Content-Length: 100000\r\n\r\n{")
     took, ends = [], []
@@ -286,7 +286,7 @@ def test_clients_that_never_finish_a_request_delay_nobody_and_are_cut_off(server
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             connection.sendall(starts[number % len(starts)])
             if number % len(starts) == 0:
-                continue  # says nothing at all
+                continue  # sends nothing
             threads.append(threading.Thread(target=drip, args=(connection, ends)))
             threads[-1].start()
         client = stack.enter_context(httpx.Client(base_url=server.url, trust_env=False, headers=HEADERS))

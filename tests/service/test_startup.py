@@ -1,4 +1,4 @@
-"""A start on a long log is as quick as any, in good order or after a kill."""
+"""A start on a long log is as fast as on an empty one, after a stop and after a kill."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.service.server_process import running_server
 
 pytestmark = pytest.mark.slow
 
-# CBWK_TEST_LOG_DECISIONS=200000 measures what is promised, and needs a machine with nothing else to do.
+# CBWK_TEST_LOG_DECISIONS=200000 measures the promised times; it needs an idle machine.
 DECISIONS = int(os.environ.get("CBWK_TEST_LOG_DECISIONS", "2000"))
 PROMISED = "CBWK_TEST_LOG_DECISIONS" in os.environ
 BATCH = 1_000
 READY_SECONDS_MAX = 2.0
 STOP_SECONDS_MAX = 5.0
-# Of the processor's time, for a log of whatever length.
+# CPU time, for a log of any length.
 LOG_SECONDS_MAX = 0.7
 
 
 class LongLog:
-    """Decisions and outcomes made by the engine itself, in large transactions."""
+    """Decisions and outcomes made by the engine in large transactions."""
 
     def __init__(self, database):
         self.processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=5_000)
@@ -41,7 +41,7 @@ class LongLog:
         self.draw = environment.draw(np.random.default_rng(5), 0, DECISIONS)
 
     def create(self):
-        """The campaign, with budget and time left after the log."""
+        """Create the campaign, with budget and time left after the log."""
         horizon = 2 * DECISIONS
         self.run([CreateCampaign(config(budget=0.8 * horizon, horizon=horizon))])
 
@@ -52,15 +52,15 @@ class LongLog:
         return [item.answer.body for item in items]
 
     def write(self, numbers):
-        """Rounds decided together and then reported together; null decisions have nothing to report."""
+        """Decide and report a batch of rounds; null decisions have no report."""
         contexts = self.draw.features[numbers.start : numbers.stop].tolist()
         decided = self.run(
             [Decide("c", f"d{number}", context) for number, context in zip(numbers, contexts, strict=True)]
         )
         reports = []
-        for number, one in zip(numbers, decided, strict=True):
-            if one["arm"] is not None:
-                arm = ("a", "b").index(one["arm"])
+        for number, decision in zip(numbers, decided, strict=True):
+            if decision["arm"] is not None:
+                arm = ("a", "b").index(decision["arm"])
                 reward, cost = self.draw.reward[number, arm], self.draw.costs[number, arm, 0]
                 reports.append(Feedback("c", f"d{number}", float(reward), {"usd": float(cost)}))
         self.run(reports)
@@ -68,7 +68,7 @@ class LongLog:
 
 
 def write_long_log(url):
-    """The log as a kill leaves it at its worst, with nearly enough outcomes for one more snapshot after the last."""
+    """Write the worst log that a kill can leave: nearly enough outcomes for another snapshot."""
     with Database.open(url, statement_timeout_ms=60_000, idle_in_transaction_timeout_ms=60_000) as database:
         log = LongLog(database)
         played = sum(log.write(range(start, start + BATCH)) for start in range(0, DECISIONS - BATCH, BATCH))
@@ -78,7 +78,7 @@ def write_long_log(url):
 
 
 class Start(NamedTuple):
-    """How long a process took until it was ready, until it had decided, and of the processor until it was killed."""
+    """Seconds until the process was ready and until its first decision, and its CPU time until it was ended."""
 
     ready_seconds: float
     decided_seconds: float
@@ -106,7 +106,7 @@ def children_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def test_a_start_on_a_long_log_takes_no_longer_than_any(migrated_url, capsys):
+def test_a_start_on_a_long_log_takes_no_longer_than_on_an_empty_one(migrated_url, capsys):
     with Database.open(migrated_url) as database:
         LongLog(database).create()
     empty = Start.of(migrated_url)
