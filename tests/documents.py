@@ -1,8 +1,9 @@
-"""Documents whose commands and snippets are run: what they print must be what they show.
+"""Pages of documentation: their blocks are run, and what a block prints must equal what the page shows.
 
-A block of `sh` runs in the page's own folder, one of `python` in the page's own namespace, in the order of the page. A
-`text` block right after one is what it prints, so is a `json` block, one document a line; "…" stands for anything.
-A block that cannot be run so has a comment right above it that says why: <!-- not run: … -->, <!-- on PostgreSQL -->
+The blocks of a page run in order: `sh` in a folder of the page, `python` in a namespace of the page. A `text` or `json`
+block directly after one shows what it prints (`json`: one document per line); "…" matches anything. A comment directly
+above a block says why the block is not run: <!-- not run: … -->, <!-- on PostgreSQL -->. A `mermaid` block is
+a diagram: see tests/diagrams.py.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block; `shown` is what the page says it prints."""
+    """One fenced block; `shown` is the output that the page shows for it."""
 
     language: str
     text: str
@@ -44,14 +45,14 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is something to do rather than something to look at."""
+        """Whether the block is a command or a snippet that runs."""
         return self.language in ("sh", "python") and self.why_not is None
 
 
 def blocks(markdown: str) -> list[Block]:
-    """Every block, with what it prints where that follows at once.
+    """Every block; a block of output belongs to the block directly before it.
 
-    >>> [one.shown.text for one in blocks("```sh\\necho 1\\n```\\n\\n```text\\n1\\n```\\n")]
+    >>> [block.shown.text for block in blocks("```sh\\necho 1\\n```\\n\\n```text\\n1\\n```\\n")]
     ['1\\n']
     """
     found: list[Block] = []
@@ -68,8 +69,27 @@ def blocks(markdown: str) -> list[Block]:
     return found
 
 
+def links(markdown: str) -> list[str]:
+    """The targets of all links and pictures that are not web addresses.
+
+    >>> links("[a](b.md#c), ![d](e.svg), [f](https://example.org)")
+    ['b.md#c', 'e.svg']
+    """
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", markdown) if not target.startswith("https://")]
+
+
+def anchors(markdown: str) -> list[str]:
+    """The anchors of all headings, as GitHub makes them.
+
+    >>> anchors("# What is `practical`?\\n")
+    ['what-is-practical']
+    """
+    headings = re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 def section(markdown: str, title: str) -> str:
-    """What stands under a heading of the second level."""
+    """The text under a heading of the second level."""
     assert f"\n## {title}\n" in markdown, f"there is no section {title!r}"
     return markdown.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
@@ -88,7 +108,7 @@ def table(markdown: str, title: str) -> list[list[str]]:
 
 @dataclass
 class Session:
-    """One reader who tries everything on one page against a server."""
+    """Runs the blocks of one page against one server."""
 
     server: RunningServer
     folder: Path
@@ -97,7 +117,7 @@ class Session:
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
 
     def run(self, page: str, block: Block) -> str:
-        """Run a block and compare what it prints with what is shown; what it printed."""
+        """Run a block, compare its output with the page, and return the output."""
         text = block.text
         for old, new in ({ADDRESS: self.server.url} | dict(self.replaced)).items():
             text = text.replace(old, new)
@@ -132,7 +152,7 @@ class Session:
 
 
 def difference(printed: str, shown: Block) -> str | None:
-    """What was printed and not shown, in words; None if nothing differs but for what "…" stands for.
+    """Describe the first difference between the output and the page, or return None; "…" matches anything.
 
     >>> difference("a 17 b\\n", Block("text", "a … b\\n", 1)), difference('{"a": 1}', Block("json", '{"a": "…"}', 1))
     (None, None)
