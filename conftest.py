@@ -5,7 +5,7 @@ import pytest
 from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
 
-EXAMPLES_OF = "service.client"
+EXAMPLES_OF = "cbwk_client"
 NEEDED_BY = "(url, key)"
 
 

@@ -22,7 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
-from service.client import AsyncClient, CampaignExistsError, ForbiddenError, Terms
+from cbwk_client import AsyncClient, CampaignExistsError, ForbiddenError, Terms
 
 CAMPAIGN = "rtb-example"
 LANDING_PAGES = {"video": "https://shop.example/video", "banner": "https://shop.example/banner"}

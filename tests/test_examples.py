@@ -14,7 +14,7 @@ import yaml
 from fastapi import FastAPI
 from uvicorn.importer import import_from_string
 
-from service.client import Client, Terms
+from cbwk_client import Client, Terms
 from tests.documents import KEY, ROOT, table
 
 EXAMPLES = ROOT / "examples"

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+import cbwk_client
 import cbwk_core
 import service
 from tests import tidy
@@ -14,8 +15,9 @@ from tests import tidy
 
 def packages_with_an_interface() -> list[ModuleType]:
     """Every package of the project that is more than a folder with a docstring."""
-    found = [cbwk_core, service]
-    for package in (cbwk_core, service):
+    roots = (cbwk_client, cbwk_core, service)
+    found = list(roots)
+    for package in roots:
         modules = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
         found.extend(importlib.import_module(module.name) for module in modules if module.ispkg)
     return [package for package in found if any(not is_docstring(statement) for statement in statements(package))]
@@ -57,7 +59,7 @@ def taken_names(package: ModuleType) -> set[str]:
     """What the rest of the project imports from the package itself, not from one of its modules."""
     folder = package.__name__.replace(".", "/") + "/"
     taken = {name for file, module, name in imports() if module == package.__name__ and not file.startswith(folder)}
-    return taken - {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return taken - {module.name for module in pkgutil.iter_modules(package.__path__)} - {"*", "__all__"}
 
 
 PACKAGES = packages_with_an_interface()
@@ -81,6 +83,6 @@ def test_nothing_is_taken_from_a_package_that_it_does_not_list(package):
     assert taken_names(package) <= set(package.__all__)
 
 
-def test_the_engine_and_the_schemas_are_among_the_packages():
+def test_the_client_the_engine_and_the_schemas_are_among_the_packages():
     names = {package.__name__ for package in PACKAGES}
-    assert {"cbwk_core", "service.client", "service.engine", "service.schemas", "service.reads"} <= names
+    assert {"cbwk_client", "cbwk_core", "service.engine", "service.schemas", "service.reads"} <= names

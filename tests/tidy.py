@@ -24,7 +24,7 @@ UNCLEAR_NAMES = frozenset({
     "meanwhile", "one", "parts", "past", "plain", "saving", "standing", "usual", "work",
 })
 # fmt: on
-CLEAR_NAME_ROOTS = ("cbwk_core/",)
+CLEAR_NAME_ROOTS = ("cbwk_client/", "cbwk_core/")
 
 _GENERATED = {"build", "data", "dist", "out", "__pycache__"}
 _TRACKED_DOT_NAMES = {".ci", ".editorconfig", ".gitattributes", ".gitignore"}

@@ -11,7 +11,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from service.client import AsyncClient, Campaign, Report
+from cbwk_client import AsyncClient, Campaign, Report
 from service.demo.world import BANNERS, CAMPAIGN, World
 
 WORKERS = 8

@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 from rich.live import Live
 
-from service.client import AsyncClient, Report, Terms
+from cbwk_client import AsyncClient, Report, Terms
 from service.demo import picture, view
 from service.demo.ad_server import AdServer
 from service.demo.world import CAMPAIGN, World

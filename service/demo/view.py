@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from service.client import Account
+from cbwk_client import Account
 from service.demo.ad_server import AdServer
 from service.demo.world import BANNERS
 

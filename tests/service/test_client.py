@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from service.client import (
+from cbwk_client import (
     Ask,
     AsyncClient,
     BudgetBelowSpentError,

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from service.client import AsyncClient, Client, Terms, UnavailableError
+from cbwk_client import AsyncClient, Client, Terms, UnavailableError
 from tests.service.databases import campaigns_locked
 from tests.service.http_calls import calls, campaign
 from tests.service.http_client import ADMIN_KEY
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 WORKERS = 4
 DECISIONS = 40
 FALLBACKS = 8
-# A frozen service must not keep an ad server much longer than it was told to wait: 0.1 s, and what a busy machine adds.
+# How long an ad server may wait for a frozen service: its limit of 0.1 s, and what a busy machine adds.
 FALLBACK_SECONDS_MAX = 1.0
 VOID_SECONDS_MAX = 30.0
 FROZEN_DECISIONS = 6

@@ -1,11 +1,11 @@
-"""Feedback that waits to be delivered: what is sent when, and what is kept for how long.
+"""Feedback that waits for delivery: what to send when, and what to keep how long.
 
-A report is kept until the service took or refused it. It can be sent again without being counted again, since the
-service knows it by its decision, so after a failure everything is simply sent once more, in order.
+The outbox keeps a report until the service accepts or refuses it. The service identifies a report by its decision, so
+it counts a repeated one once; after a failure the outbox sends the same reports again, in order.
 
-A void of a decision that came too late is not due before the service has given up on the request. If the service does
-not know the decision by then it is asked once more after another deadline: a process that had been frozen may find the
-request in its socket only then.
+The void of a late decision is sent after the service's deadline, when the service has made or dropped the decision. If
+the service does not know the decision, the outbox sends the void once more after another deadline: a frozen process
+may read the request from its socket only after it wakes up.
 """
 
 from __future__ import annotations
@@ -14,27 +14,14 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
-from typing import Any
 
-from service.client import calls
-from service.client.answers import FeedbackResult
-from service.client.conversation import (
-    Chance,
-    Clock,
-    Conversation,
-    Reply,
-    TimeLeft,
-    Told,
-    Wait,
-    judged,
-    pause,
-    sent,
-)
-from service.client.errors import (
+from cbwk_client import calls
+from cbwk_client.answers import FeedbackResult
+from cbwk_client.errors import (
     BufferFullError,
     CbwkError,
     DecisionNotFoundError,
@@ -43,72 +30,42 @@ from service.client.errors import (
     UndeliveredError,
     UnexpectedAnswerError,
 )
-from service.client.terms import Terms
+from cbwk_client.reports import Report
+from cbwk_client.steps import Chance, Clock, Reply, Result, Steps, TimeLeft, Wait, answer_of, pause_seconds, send_step
+from cbwk_client.terms import Terms
 
-# Statuses of a whole batch for which one of its items may be to blame: it is sent in halves until that one is alone.
-_ITEM_TO_BLAME = frozenset({400, 413, 422, 500})
-# Nobody waits for a report, so pauses begin where those of a call have got to after so many attempts.
-_ATTEMPTS_AHEAD = 3
+# Statuses of a whole batch that one of its items may cause: the batch is halved until that item is alone.
+_CAUSED_BY_ITEM = frozenset({400, 413, 422, 500})
+# No caller waits for a report, so the pauses start at the length that those of a call have after three attempts.
+_ATTEMPTS_SKIPPED = 3
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What became of a decision: reward, costs, both, or that it is void."""
-
-    campaign_id: str
-    decision_id: str
-    reward: float | None = None
-    costs: Mapping[str, float] | None = None
-    void: bool = False
-
-    def __post_init__(self) -> None:
-        said = self.reward is not None or self.costs is not None
-        if said == self.void:
-            raise ValueError("a report must have reward, costs or both, or else void=True alone")
-        # JSON has no NaN: it would arrive as a half that was not reported.
-        for number in (self.reward or 0.0, *(self.costs or {}).values()):
-            if not math.isfinite(number):
-                raise ValueError(f"reward and costs must be finite, got {number}")
-
-    def body(self) -> dict[str, Any]:
-        """As it is sent."""
-        body: dict[str, Any] = {"campaign_id": self.campaign_id, "decision_id": self.decision_id}
-        if self.reward is not None:
-            body["reward"] = float(self.reward)
-        if self.costs is not None:
-            body["costs"] = {resource: float(cost) for resource, cost in self.costs.items()}
-        if self.void:
-            body["void"] = True
-        return body
-
 
 OnRefused = Callable[[Report, CbwkError], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A report that waits; where `late`, the void of a decision that may or may not have been made."""
+    """A waiting report; if `late`, the void of a decision that the service may or may not have made."""
 
     report: Report
     late: bool = False
-    missed: bool = False  # the service did not know the decision when it was asked first
+    repeated: bool = False  # the service did not know the decision at the first delivery
 
 
 def log_refused(report: Report, error: CbwkError) -> None:
-    """What is done with refused reports unless the caller does something better."""
+    """Log a refused report: the default of `on_refused`."""
     log.warning("feedback on %s of %s was refused: %s", report.decision_id, report.campaign_id, error)
 
 
 class Outbox:
-    """Reports and voids, and the conversation that delivers them; safe to use from several threads."""
+    """Reports and voids, and the steps that deliver them; several threads may use it."""
 
     def __init__(self, terms: Terms, clock: Clock, chance: Chance, on_refused: OnRefused = log_refused) -> None:
         self._terms, self._clock, self._chance, self._on_refused = terms, clock, chance, on_refused
         self._lock = Lock()
         self._reports: deque[_Entry] = deque()
-        self._voids: list[tuple[float, int, _Entry]] = []  # a heap by when they are due
+        self._voids: list[tuple[float, int, _Entry]] = []  # a heap by due time
         self._order = count()
         self._in_flight: Sequence[_Entry] = ()
         self._due_at = math.inf  # of the oldest report
@@ -120,24 +77,24 @@ class Outbox:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the end has begun."""
+        """Whether `close` has been called."""
         return self._close_at is not None
 
     @property
     def reports_waiting(self) -> int:
-        """Reports not yet taken or refused."""
+        """Number of reports that the service has neither accepted nor refused."""
         return len(self._reports) + sum(not entry.late for entry in self._in_flight)
 
     @property
     def voids_waiting(self) -> int:
-        """Voids of late decisions not yet settled."""
+        """Number of voids of late decisions that are not delivered."""
         return len(self._voids) + sum(entry.late for entry in self._in_flight)
 
     def add(self, report: Report) -> bool:
-        """Keep a report until it is delivered; whether the delivery has to look, since it may be asleep."""
+        """Keep a report until it is delivered; return whether the delivery must be woken."""
         with self._lock:
             if self._close_at is not None:
-                raise ValueError("the client is closed and takes no more reports")
+                raise ValueError("the client is closed and accepts no more reports")
             if self.reports_waiting >= self._terms.reports_max:
                 raise BufferFullError(f"{self._terms.reports_max} reports wait already: {self.last_failure}")
             if not self._reports:
@@ -146,24 +103,24 @@ class Outbox:
             return len(self._reports) in (1, self._items_max)
 
     def void_later(self, campaign_id: str, decision_ids: Iterable[str]) -> None:
-        """Free what decisions hold whose answers came too late, if they were made at all."""
+        """Void decisions whose answers came too late, if the service made them."""
         with self._lock:
             due_at = self._clock() + self._terms.server_deadline_seconds
             for decision_id in decision_ids:
                 if self.voids_waiting >= self._terms.reports_max:
-                    log.warning("too many late decisions wait to be voided: their holds stay until they expire")
+                    log.warning("too many late decisions wait to be voided; their holds stay until they expire")
                     return
                 entry = _Entry(Report(campaign_id, decision_id, void=True), late=True)
                 heapq.heappush(self._voids, (due_at, next(self._order), entry))
 
     def close(self) -> None:
-        """Take no more reports, and end the delivery when all are delivered or the time is up."""
+        """Accept no more reports; the delivery ends when all are delivered or `close_seconds` are over."""
         with self._lock:
             if self._close_at is None:
                 self._close_at = self._clock() + self._terms.close_seconds
 
-    def left_over(self) -> UndeliveredError | None:
-        """What was not delivered, if anything."""
+    def undelivered(self) -> UndeliveredError | None:
+        """Return an error with everything that is not delivered, or None."""
         with self._lock:
             entries = (*self._in_flight, *self._reports)
             reports = [entry.report for entry in entries if not entry.late]
@@ -171,18 +128,18 @@ class Outbox:
                 return None
             return UndeliveredError(reports, self.voids_waiting, self.last_failure)
 
-    def delivering(self) -> Conversation[None]:
-        """Send what is due, until closed and empty."""
+    def delivery(self) -> Steps[None]:
+        """Return the steps that send what is due, until the outbox is closed and empty."""
         while not self._is_over():
-            batch = self._taken()
+            batch = self._next_batch()
             if not batch:
                 yield Wait(self._wait_seconds())
                 continue
             call = calls.feedback_batch([entry.report.body() for entry in batch])
             until = self._clock() + self._terms.feedback_seconds
-            told = yield sent(call, TimeLeft(self._clock, min(until, self._close_at or math.inf)))
-            for entry, error in self._noted(batch, call, told):
-                self._refuse(entry, error)
+            result = yield send_step(call, TimeLeft(self._clock, min(until, self._close_at or math.inf)))
+            for entry, error in self._refused(batch, call, result):
+                self._notify(entry, error)
 
     def _is_over(self) -> bool:
         with self._lock:
@@ -190,8 +147,8 @@ class Outbox:
                 return False
             return not (self._reports or self._voids) or self._clock() >= self._close_at
 
-    def _taken(self) -> Sequence[_Entry]:
-        """The next batch, if anything is due."""
+    def _next_batch(self) -> Sequence[_Entry]:
+        """Return the entries to send now, which may be none."""
         with self._lock:
             now = self._clock()
             batch: list[_Entry] = []
@@ -202,7 +159,7 @@ class Outbox:
             if now >= self._due_at or len(self._reports) >= self._items_max or self._close_at is not None:
                 while self._reports and len(batch) < self._items_max:
                     batch.append(self._reports.popleft())
-                # What is left has waited while the last batch was under way.
+                # The rest is due already: it has waited during the last delivery.
                 self._due_at = now if self._reports else math.inf
             self._in_flight = batch
             return batch
@@ -217,32 +174,32 @@ class Outbox:
             due_at = min(max(due_at, self._resume_at), self._close_at or math.inf)
             return None if due_at == math.inf else max(due_at - now, 0.0)
 
-    def _noted(
-        self, batch: Sequence[_Entry], call: calls.Call[list[FeedbackResult | RefusedError]], told: Told
+    def _refused(
+        self, batch: Sequence[_Entry], call: calls.Call[list[FeedbackResult | RefusedError]], result: Result
     ) -> list[tuple[_Entry, CbwkError]]:
-        """Put back what was not taken; returns what was refused."""
+        """Return the reports that the service refused; queue again what it did not process."""
         with self._lock:
             self._in_flight = ()
             try:
-                results = judged(call, told)
-                if len(results) != len(batch):
-                    raise UnexpectedAnswerError(f"{len(batch)} reports have {len(results)} answers")
+                items = answer_of(call, result)
+                if len(items) != len(batch):
+                    raise UnexpectedAnswerError(f"{len(batch)} reports have {len(items)} answers")
             except CbwkError as error:
-                return self._not_taken(batch, told, error)
+                return self._failed(batch, result, error)
             self._failures, self._items_max = 0, self._terms.batch_items_max
-            answered = zip(batch, results, strict=True)
-            refused = [(entry, result) for entry, result in answered if isinstance(result, RefusedError)]
+            answered = zip(batch, items, strict=True)
+            refused = [(entry, item) for entry, item in answered if isinstance(item, RefusedError)]
             for entry, problem in refused:
-                if entry.late and not entry.missed and isinstance(problem, DecisionNotFoundError):
+                if entry.late and not entry.repeated and isinstance(problem, DecisionNotFoundError):
                     due_at = self._clock() + self._terms.server_deadline_seconds
-                    again = _Entry(entry.report, late=True, missed=True)
+                    again = _Entry(entry.report, late=True, repeated=True)
                     heapq.heappush(self._voids, (due_at, next(self._order), again))
             return [(entry, problem) for entry, problem in refused if not entry.late]
 
-    def _not_taken(self, batch: Sequence[_Entry], told: Told, error: CbwkError) -> list[tuple[_Entry, CbwkError]]:
+    def _failed(self, batch: Sequence[_Entry], result: Result, error: CbwkError) -> list[tuple[_Entry, CbwkError]]:
         self.last_failure = str(error)
-        blamed = isinstance(told, Reply) and told.status in _ITEM_TO_BLAME
-        if blamed and len(batch) == 1:
+        caused_by_item = isinstance(result, Reply) and result.status in _CAUSED_BY_ITEM
+        if caused_by_item and len(batch) == 1:
             return [(batch[0], error)]
         now = self._clock()
         for entry in reversed(batch):
@@ -251,16 +208,16 @@ class Outbox:
             else:
                 self._reports.appendleft(entry)
         self._due_at = now if self._reports else math.inf
-        if blamed:
+        if caused_by_item:
             self._items_max = len(batch) // 2
         else:
             self._failures += 1
             after = error.retry_after_seconds if isinstance(error, NoAnswerError) else 0.0
-            self._resume_at = now + max(pause(self._failures + _ATTEMPTS_AHEAD, self._chance), after)
+            self._resume_at = now + max(pause_seconds(self._failures + _ATTEMPTS_SKIPPED, self._chance), after)
         return []
 
-    def _refuse(self, entry: _Entry, error: CbwkError) -> None:
+    def _notify(self, entry: _Entry, error: CbwkError) -> None:
         try:
             self._on_refused(entry.report, error)
-        except Exception:  # the others are still to be delivered
-            log.exception("what is done with refused reports failed")
+        except Exception:  # an error of the caller's function must not end the delivery
+            log.exception("on_refused failed")

@@ -1,14 +1,16 @@
-"""What is sent for each call, and how its answer is read; nothing here sends anything."""
+"""The request of each call and how to read its answer; nothing here sends anything."""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
-from service.client.answers import (
+from cbwk_client.answers import (
     FALLBACK_PREFIX,
     Adjusted,
     Budget,
@@ -21,8 +23,7 @@ from service.client.answers import (
     Verification,
     read,
 )
-from service.client.errors import RefusedError, UnexpectedAnswerError, refusal
-from service.ids import uuid7
+from cbwk_client.errors import RefusedError, UnexpectedAnswerError, refusal
 
 Answer = TypeVar("Answer")
 Context = Mapping[str, Any] | Sequence[float]
@@ -30,18 +31,18 @@ Context = Mapping[str, Any] | Sequence[float]
 
 @dataclass(frozen=True)
 class Call(Generic[Answer]):
-    """One request. `read` takes the body of a good answer, and whether the service says it gave it before."""
+    """One request. `read` takes the body of a successful response, and whether it repeats an earlier response."""
 
     method: str
     path: str
     read: Callable[[Any, bool], Answer]
     body: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
-    repeatable: bool = True  # whether sending it twice does the same as sending it once
+    repeatable: bool = True  # whether sending it twice has the same effect as sending it once
 
 
-# No arm has this id: null would say that nothing will be played.
-UNSAID = ""
+# Stands for no `baseline_arm`, since None is one: play nothing. No arm has this id.
+UNSET = ""
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class Ask:
     decision_id: str | None = None
     exclude: Sequence[str] = ()
     actions: Sequence[Mapping[str, Any]] | None = None
-    baseline_arm: str | None = UNSAID  # in shadow mode: what will be played
+    baseline_arm: str | None = UNSET  # in shadow mode: the arm that will be played
 
     def body(self) -> dict[str, Any]:
-        """As it is sent, with an id in any case: without one a repeat would be another decision."""
-        decision_id = self.decision_id or uuid7(time.time_ns() // 1000)
+        """Return the body to send. It always has a decision id: without one, a repeat would be another decision."""
+        decision_id = self.decision_id or _new_id()
         if decision_id.startswith(FALLBACK_PREFIX):
             raise ValueError(f"a decision_id cannot begin with {FALLBACK_PREFIX!r}, got {decision_id!r}")
         body: dict[str, Any] = {"decision_id": decision_id, "context": self.context}
@@ -64,9 +65,15 @@ class Ask:
             body["exclude"] = list(self.exclude)
         if self.actions is not None:
             body["actions"] = list(self.actions)
-        if self.baseline_arm != UNSAID:
+        if self.baseline_arm != UNSET:
             body["baseline_arm"] = self.baseline_arm
         return body
+
+
+def _new_id() -> str:
+    """Return a UUIDv7: 48 bits of milliseconds, then random bits."""
+    millis = time.time_ns() // 1_000_000
+    return str(UUID(int=millis << 80 | 7 << 76 | secrets.randbits(12) << 64 | 2 << 62 | secrets.randbits(62)))
 
 
 def decide(campaign_id: str, ask: Mapping[str, Any], *, explain: bool = False) -> Call[Decision]:
@@ -78,7 +85,7 @@ def decide(campaign_id: str, ask: Mapping[str, Any], *, explain: bool = False) -
 
 
 def decide_batch(campaign_id: str, asks: Sequence[Mapping[str, Any]]) -> Call[list[Decision | RefusedError]]:
-    """`POST /decide/batch`; an item that was refused is an error in its place."""
+    """`POST /decide/batch`; a refused item is an error in its place."""
     body = {"campaign_id": campaign_id, "items": list(asks)}
     return Call("POST", "/decide/batch", lambda answer, _: _items(answer["decisions"], Decision.of), body)
 
@@ -89,7 +96,7 @@ def feedback(body: Mapping[str, Any]) -> Call[FeedbackResult]:
 
 
 def feedback_batch(bodies: Sequence[Mapping[str, Any]]) -> Call[list[FeedbackResult | RefusedError]]:
-    """`POST /feedback/batch`; an item that was refused is an error in its place."""
+    """`POST /feedback/batch`; a refused item is an error in its place."""
     body = {"items": list(bodies)}
     return Call("POST", "/feedback/batch", lambda answer, _: _items(answer["results"], FeedbackResult.of), body)
 
@@ -101,7 +108,7 @@ def _items(items: Sequence[Any], of: Callable[[Any], Answer]) -> list[Answer | R
 def _item_error(problem: Any) -> RefusedError:
     error = refusal(problem, int(problem.get("status", 0)))
     if error is None:
-        raise UnexpectedAnswerError("an item of a batch has an error that is none of this service")
+        raise UnexpectedAnswerError("an item of a batch has an error that is not one of this service")
     return error
 
 
@@ -112,11 +119,11 @@ def create_campaign(config: Mapping[str, Any]) -> Call[CampaignVersion]:
 
 def campaign(campaign_id: str) -> Call[Campaign]:
     """`GET /campaigns/{id}`."""
-    return Call("GET", f"/campaigns/{_part(campaign_id)}", lambda answer, _: Campaign.of(answer))
+    return Call("GET", f"/campaigns/{_path_segment(campaign_id)}", lambda answer, _: Campaign.of(answer))
 
 
 def campaigns(status: str | None, cursor: str | None) -> Call[tuple[list[CampaignSummary], str | None]]:
-    """`GET /campaigns`: one page, and where the next begins."""
+    """`GET /campaigns`: one page, and the cursor of the next."""
     query = {name: value for name, value in (("status", status), ("cursor", cursor)) if value is not None}
 
     def page(answer: Any, _: bool) -> tuple[list[CampaignSummary], str | None]:
@@ -127,35 +134,37 @@ def campaigns(status: str | None, cursor: str | None) -> Call[tuple[list[Campaig
 
 def change_campaign(campaign_id: str, changes: Mapping[str, Any]) -> Call[CampaignVersion]:
     """`PATCH /campaigns/{id}`."""
-    return Call("PATCH", f"/campaigns/{_part(campaign_id)}", _version, dict(changes), repeatable=False)
+    return Call("PATCH", f"/campaigns/{_path_segment(campaign_id)}", _version, dict(changes), repeatable=False)
 
 
 def set_budgets(campaign_id: str, budgets: Mapping[str, float]) -> Call[CampaignVersion]:
-    """`PATCH /campaigns/{id}` with new totals, which are the same however often they are set."""
+    """`PATCH /campaigns/{id}` with new totals, which may be set repeatedly."""
     body = {"resources": [{"id": resource, "budget": total} for resource, total in budgets.items()]}
-    return Call("PATCH", f"/campaigns/{_part(campaign_id)}", _version, body)
+    return Call("PATCH", f"/campaigns/{_path_segment(campaign_id)}", _version, body)
 
 
 def set_status(campaign_id: str, action: str) -> Call[CampaignVersion]:
     """`POST /campaigns/{id}/pause|resume|archive`."""
-    return Call("POST", f"/campaigns/{_part(campaign_id)}/{action}", _version)
+    return Call("POST", f"/campaigns/{_path_segment(campaign_id)}/{action}", _version)
 
 
 def budget(campaign_id: str) -> Call[Budget]:
     """`GET /admin/campaigns/{id}/budget`."""
-    return Call("GET", f"/admin/campaigns/{_part(campaign_id)}/budget", lambda answer, _: Budget.of(answer))
+    return Call("GET", f"/admin/campaigns/{_path_segment(campaign_id)}/budget", lambda answer, _: Budget.of(answer))
 
 
 def adjust(campaign_id: str, resource: str, amount: float, reason: str) -> Call[Adjusted]:
     """`POST /admin/campaigns/{id}/adjust`."""
     body = {"resource": resource, "amount": amount, "reason": reason}
-    path = f"/admin/campaigns/{_part(campaign_id)}/adjust"
+    path = f"/admin/campaigns/{_path_segment(campaign_id)}/adjust"
     return Call("POST", path, lambda answer, _: read(Adjusted, answer), body, repeatable=False)
 
 
 def verify(campaign_id: str) -> Call[Verification]:
     """`GET /admin/campaigns/{id}/verify`."""
-    return Call("GET", f"/admin/campaigns/{_part(campaign_id)}/verify", lambda answer, _: Verification.of(answer))
+    return Call(
+        "GET", f"/admin/campaigns/{_path_segment(campaign_id)}/verify", lambda answer, _: Verification.of(answer)
+    )
 
 
 def create_key(name: str, role: str, campaigns: Sequence[str] | None) -> Call[NewKey]:
@@ -170,10 +179,10 @@ def _version(answer: Any, _: bool) -> CampaignVersion:
     return read(CampaignVersion, answer)
 
 
-def _part(name: str) -> str:
-    """A name as one part of a path.
+def _path_segment(name: str) -> str:
+    """Return a name as one segment of a path.
 
-    >>> _part("a/b")
+    >>> _path_segment("a/b")
     'a%2Fb'
     """
     return quote(name, safe="")

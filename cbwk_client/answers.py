@@ -1,4 +1,4 @@
-"""What the service answers, as typed values; fields this version does not know are left out."""
+"""The answers of the service as typed values, without fields that this version does not know."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Ids of decisions the service never made. It would not know them, so feedback on them can teach it nothing wrong.
+# Ids of fallbacks start with this. The service does not know them, so feedback on them can teach it nothing wrong.
 FALLBACK_PREFIX = "fallback:"
 FALLBACK = "fallback"
 
 Answer = TypeVar("Answer", bound="DataclassInstance")
 
 
-def read(kind: type[Answer], body: Mapping[str, Any], **read_already: Any) -> Answer:
-    """A dataclass from the fields of the body that it has.
+def read(kind: type[Answer], body: Mapping[str, Any], **values: Any) -> Answer:
+    """Return a dataclass from the fields of the body that it has; `values` replace fields of the body.
 
     >>> read(NewKey, {"id": "key-1", "key": "cbwk_…", "of_later_versions": 1})
     NewKey(id='key-1', key='cbwk_…')
     """
     known = {field.name: body[field.name] for field in fields(kind) if field.name in body}
-    return kind(**(known | read_already))
+    return kind(**(known | values))
 
 
 @dataclass(frozen=True)
 class ArmThought:
-    """What the policy thought of one arm."""
+    """The policy's estimate of one arm."""
 
     id: str
     reward: float
@@ -42,7 +42,7 @@ class ArmThought:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why an arm was chosen."""
+    """The reasons for a choice: every arm's estimate, the prices and γ."""
 
     arms: tuple[ArmThought, ...]
     prices: Mapping[str, float]
@@ -51,7 +51,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class WouldHave:
-    """The policy's own choice where the caller decided, and what it expected of it."""
+    """In shadow mode: the policy's own choice, and what it expects of it."""
 
     arm: str | None
     reason: str
@@ -62,7 +62,7 @@ class WouldHave:
 
 @dataclass(frozen=True)
 class Decision:
-    """The arm to play, None for none. Where `is_fallback`, the service did not answer and holds nothing for it."""
+    """The arm to play, or None. If `is_fallback`, the service did not answer and holds nothing for it."""
 
     decision_id: str
     campaign_id: str
@@ -79,7 +79,7 @@ class Decision:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, replayed: bool = False) -> Decision:
-        """From the body of an answer."""
+        """Return the value of a response body."""
         expires_at = body["expires_at"]
         return read(
             cls,
@@ -92,23 +92,23 @@ class Decision:
 
     @classmethod
     def fallback(cls, campaign_id: str, decision_id: str, arm: str | None) -> Decision:
-        """What is played when no answer came.
+        """Return the decision to play when no answer came.
 
         >>> late = Decision.fallback("summer-sale", "visit-1", "banner-a")
         >>> late.arm, late.decision_id, late.needs_feedback
         ('banner-a', 'fallback:visit-1', False)
         """
-        known = (FALLBACK_PREFIX + decision_id)[:128]
-        return cls(known, campaign_id, arm, FALLBACK, 1.0, {}, None, None, None)
+        fallback_id = (FALLBACK_PREFIX + decision_id)[:128]
+        return cls(fallback_id, campaign_id, arm, FALLBACK, 1.0, {}, None, None, None)
 
     @property
     def is_fallback(self) -> bool:
-        """Whether the service had no part in it."""
+        """Whether the client decided because the service did not answer."""
         return self.reason == FALLBACK
 
     @property
     def needs_feedback(self) -> bool:
-        """Whether a hold waits for costs or a void."""
+        """Whether the service holds budget until costs or a void are reported."""
         return self.arm is not None and not self.is_fallback
 
 
@@ -119,7 +119,7 @@ def _explanation(body: Mapping[str, Any]) -> Explanation:
 
 @dataclass(frozen=True)
 class FeedbackResult:
-    """What a decision is after feedback."""
+    """The state of a decision after feedback."""
 
     campaign_id: str
     decision_id: str
@@ -131,12 +131,12 @@ class FeedbackResult:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], *, replayed: bool = False) -> FeedbackResult:
-        """From the body of an answer."""
+        """Return the value of a response body."""
         return read(cls, body, warnings=tuple(body["warnings"]), replayed=replayed)
 
     @classmethod
     def ignored(cls, campaign_id: str, decision_id: str) -> FeedbackResult:
-        """Of feedback on a fallback, which the service knows nothing of."""
+        """Return the result of feedback on a fallback, which the service does not know."""
         return cls(campaign_id, decision_id, "ignored", False, None)
 
 
@@ -151,7 +151,7 @@ class Account:
     overrun: float
     free: float
     pace: float | None
-    marginal_value: float | None = None  # what one more unit is worth, in reward
+    marginal_value: float | None = None  # reward that one more unit would earn
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,14 @@ class Budget:
     campaign_id: str
     status: str
     round: int
-    flight: float  # how much of it is over, from 0 to 1
+    flight: float  # share of the campaign that is over, from 0 to 1
     last_event_at: str
-    exhausted: bool  # none of the campaign's own arms can be paid from what is free
+    exhausted: bool  # the free amounts pay for none of the campaign's own arms
     resources: tuple[Account, ...]
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Budget:
-        """From the body of an answer."""
+        """Return the value of a response body."""
         return read(cls, body, resources=_accounts(body["resources"]))
 
     def __getitem__(self, resource: str) -> Account:
@@ -181,7 +181,7 @@ def _accounts(bodies: Any) -> tuple[Account, ...]:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign as it stands."""
+    """The present state of a campaign."""
 
     id: str
     status: str
@@ -192,18 +192,18 @@ class Campaign:
     config: Mapping[str, Any]
     accounts: tuple[Account, ...]
     prices: Mapping[str, float]
-    rules: int = 1  # a service of version 0.1 does not answer it
+    rules: int = 1  # services of version 0.1 do not send it
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Campaign:
-        """From the body of an answer."""
+        """Return the value of a response body."""
         created_at = datetime.fromisoformat(body["created_at"])
         return read(cls, body, created_at=created_at, accounts=_accounts(body["accounts"]))
 
 
 @dataclass(frozen=True)
 class CampaignVersion:
-    """A campaign after it was made or changed."""
+    """A campaign after it was created or changed."""
 
     id: str
     version: int
@@ -236,7 +236,7 @@ class Adjusted:
 
 @dataclass(frozen=True)
 class Check:
-    """One sum that was computed anew."""
+    """One sum, stored and recomputed."""
 
     name: str
     ok: bool
@@ -246,20 +246,20 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether the accounts are what the log says."""
+    """Whether the accounts agree with the log."""
 
     ok: bool
     checks: tuple[Check, ...]
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Verification:
-        """From the body of an answer."""
+        """Return the value of a response body."""
         return cls(body["ok"], tuple(read(Check, check) for check in body["checks"]))
 
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key's text, which is never shown again."""
+    """The text of a new key, which the service shows only once."""
 
     id: str
     key: str

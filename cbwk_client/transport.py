@@ -1,4 +1,4 @@
-"""Where both clients meet httpx: how one is set up, and what its exceptions and answers amount to."""
+"""What both clients need of httpx: requests, the options of a transport, and results from responses and exceptions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import httpx
 
-from service.client.conversation import Failure, Reply, Send
-from service.client.terms import Terms
+from cbwk_client.steps import Failure, Reply, Send
+from cbwk_client.terms import Terms
 
-# Below the five seconds after which uvicorn closes a connection, so that it is not closed while it is being used.
+# uvicorn closes an idle connection after five seconds; the client must not start a request at that moment.
 _IDLE_SECONDS_MAX = 3.0
-# A wrong or lying Retry-After must not stop deliveries for long.
+# A wrong Retry-After must not stop deliveries for long.
 _RETRY_AFTER_SECONDS_MAX = 10.0
-# With these the request has not left.
+# After these errors the request was certainly not sent.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the service is, and as whom it is asked."""
+    """The URL of the service and the API key."""
 
     url: str
     key: str = field(repr=False)
@@ -31,16 +31,16 @@ class Address:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError(f"url must be http:// or https://, a host and perhaps a port, got {self.url!r}")
         if not self.key or not self.key.isascii() or not self.key.isprintable():
-            raise ValueError("key must be the text of an API key: printable ASCII")  # which, is nobody's business
+            raise ValueError("key must be the text of an API key: printable ASCII")  # the message must not show the key
 
     @cached_property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
 
     def request(self, step: Send) -> httpx.Request:
-        """What is sent."""
+        """Return the HTTP request of a step."""
         url = _parsed(self.url.rstrip("/") + step.path)
-        # httpx asks the mapping for each phase's timeout, so all phases together have the time left.
+        # httpcore reads the timeout of each phase from this object, so that the time left covers all phases together.
         extensions = {"timeout": step.time_left}
         return httpx.Request(
             step.method,
@@ -57,14 +57,13 @@ def _parsed(url: str) -> httpx.URL:
     return httpx.URL(url)
 
 
-def arguments(terms: Terms) -> dict[str, Any]:
-    """What a transport of httpx is made with.
+def options(terms: Terms) -> dict[str, Any]:
+    """Return the arguments of an httpx transport.
 
-    The clients use transports and not httpx's own clients: cookies, redirects and the like are no use here and a third
-    of a request's time.
+    The clients use transports instead of httpx's clients, whose cookies and redirects take a third of a request's time.
     """
     return {
-        # No proxies and no .netrc: their surprises take longer than a decision.
+        # No proxies and no .netrc: a proxy may take longer than a decision.
         "trust_env": False,
         "limits": httpx.Limits(
             max_connections=terms.connections_max,
@@ -75,13 +74,13 @@ def arguments(terms: Terms) -> dict[str, Any]:
 
 
 def reply(response: httpx.Response) -> Reply:
-    """An answer, read to its end."""
+    """Return the reply of a response that has been read completely."""
     replayed = response.headers.get("Idempotent-Replayed") == "true"
     return Reply(response.status_code, response.content, replayed, _seconds(response.headers.get("Retry-After")))
 
 
 def _seconds(retry_after: str | None) -> float:
-    """A number of seconds; the header's other form, a date, counts as none.
+    """Return the seconds of a Retry-After header; a date counts as 0.
 
     >>> _seconds("1"), _seconds(None), _seconds("Wed, 21 Oct 2026 07:28:00 GMT")
     (1.0, 0.0, 0.0)
@@ -92,6 +91,6 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def failure(error: httpx.RequestError) -> Failure:
-    """What a request without an answer amounts to."""
+    """Return the failure of a request without a response."""
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(detail, not isinstance(error, _NOT_SENT), isinstance(error, httpx.TimeoutException))

@@ -1,10 +1,10 @@
-"""What a call can end with instead of an answer.
+"""The errors that a call raises.
 
 CbwkError
-├── NoAnswerError                nothing usable came in time; the same request may be sent again
-│   ├── UnreachableError         refused, reset, broken off
-│   ├── TimedOutError            the time given was up
-│   └── UnavailableError         503 and other answers of a service that cannot serve now
+├── NoAnswerError                no usable answer in time; the same request may be sent again
+│   ├── UnreachableError         no connection, or a broken one
+│   ├── TimedOutError            the time of the call is over
+│   └── UnavailableError         503 or another answer of a service that cannot serve now
 ├── RefusedError                 a problem document: the same request would be refused again
 │   ├── BadRequestError 400
 │   ├── UnauthorizedError 401
@@ -19,29 +19,28 @@ CbwkError
 │   │   ├── VersionDiffersError
 │   │   └── BudgetBelowSpentError
 │   ├── TooLargeError 413
-│   └── InvalidError 422         `fields` says which and why
-├── UnexpectedAnswerError        what answers there is not this service
-├── BufferFullError              more reports wait than may
-└── UndeliveredError             reports left over at the end
+│   └── InvalidError 422         `fields` has the reason for each field
+├── UnexpectedAnswerError        the URL is not one of this service
+├── BufferFullError              too many reports wait
+└── UndeliveredError             `close` ended before every report was delivered
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from service.problems import TYPE_PREFIX
+from cbwk_client.reports import Report
 
-if TYPE_CHECKING:
-    from service.client.outbox import Report
+TYPE_PREFIX = "urn:cbwk:problem:"
 
 
 class CbwkError(Exception):
-    """Everything this client raises about the service."""
+    """The base of every error about the service."""
 
 
 class NoAnswerError(CbwkError):
-    """No answer that says anything; `may_have_been_done` unless the request surely never got there."""
+    """No usable answer; `may_have_been_done` is false only if the service certainly did nothing."""
 
     def __init__(self, detail: str, *, may_have_been_done: bool, retry_after_seconds: float = 0.0) -> None:
         super().__init__(detail)
@@ -50,19 +49,19 @@ class NoAnswerError(CbwkError):
 
 
 class UnreachableError(NoAnswerError):
-    """No connection, or one that broke."""
+    """There is no connection, or it broke."""
 
 
 class TimedOutError(NoAnswerError):
-    """The time given was up."""
+    """The time of the call is over."""
 
 
 class UnavailableError(NoAnswerError):
-    """The service, or something before it, says that it cannot serve now."""
+    """The service, or a proxy before it, cannot serve now."""
 
 
 class RefusedError(CbwkError):
-    """The service's answer is a problem; `kind` is the last part of its type."""
+    """The service answers with a problem document; `kind` is the last part of its type."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
@@ -71,64 +70,64 @@ class RefusedError(CbwkError):
         self.fields: dict[str, str] = {
             str(error["field"]): str(error["message"]) for error in problem.get("errors", ())
         }
-        said = "; ".join([str(problem.get("detail", "")), *(f"{name}: {why}" for name, why in self.fields.items())])
-        super().__init__(f"{status} {self.kind}: {said}")
+        details = [str(problem.get("detail", "")), *(f"{name}: {why}" for name, why in self.fields.items())]
+        super().__init__(f"{status} {self.kind}: {'; '.join(details)}")
 
 
 class BadRequestError(RefusedError):
-    """The body cannot be read."""
+    """The service cannot read the body."""
 
 
 class UnauthorizedError(RefusedError):
-    """No valid key."""
+    """The key is not valid."""
 
 
 class ForbiddenError(RefusedError):
-    """The key does not allow this."""
+    """The key does not allow this call."""
 
 
 class NotFoundError(RefusedError):
-    """What was named is not there."""
+    """There is nothing of this name."""
 
 
 class CampaignNotFoundError(NotFoundError):
-    """No such campaign, or none that the key may see."""
+    """There is no such campaign, or the key may not see it."""
 
 
 class DecisionNotFoundError(NotFoundError):
-    """No such decision in this campaign."""
+    """The campaign has no such decision."""
 
 
 class ConflictError(RefusedError):
-    """It contradicts what is there."""
+    """The request contradicts the stored state."""
 
 
 class CampaignExistsError(ConflictError):
-    """The id is taken."""
+    """There is already a campaign with this id."""
 
 
 class DecisionIdReusedError(ConflictError):
-    """The decision id was used with another context."""
+    """The decision id has been used with another context."""
 
 
 class FeedbackDiffersError(ConflictError):
-    """Another value was reported before; `adjust` corrects."""
+    """Another value has been reported before; `adjust` corrects it."""
 
 
 class VersionDiffersError(ConflictError):
-    """Somebody else changed the campaign meanwhile."""
+    """The campaign has been changed since `expected_version`."""
 
 
 class BudgetBelowSpentError(ConflictError):
-    """The new budget is below what is spent and held."""
+    """The new budget is below the amount spent and held."""
 
 
 class TooLargeError(RefusedError):
-    """The body is over the service's limit."""
+    """The body is larger than the service allows."""
 
 
 class InvalidError(RefusedError):
-    """A field has a value it cannot have."""
+    """A field has a value that is not allowed."""
 
 
 class UnexpectedAnswerError(CbwkError):
@@ -136,17 +135,17 @@ class UnexpectedAnswerError(CbwkError):
 
 
 class BufferFullError(CbwkError):
-    """The service has not taken reports for so long that no more can be kept."""
+    """`reports_max` reports wait already."""
 
 
 class UndeliveredError(CbwkError):
-    """The end came first: `reports` were not taken, `voids` holds of late decisions stay until they expire."""
+    """`reports` are not delivered, and `voids` late decisions keep their holds until they expire."""
 
     def __init__(self, reports: Sequence[Report], voids: int, last_failure: str | None) -> None:
         self.reports = tuple(reports)
         self.voids = voids
-        why = f"; the last failure: {last_failure}" if last_failure else ""
-        super().__init__(f"{len(self.reports)} reports and {voids} voids were not delivered{why}")
+        reason = f"; the last failure: {last_failure}" if last_failure else ""
+        super().__init__(f"{len(self.reports)} reports and {voids} voids were not delivered{reason}")
 
 
 BY_KIND: Mapping[str, type[RefusedError]] = {
@@ -170,7 +169,7 @@ BY_STATUS: Mapping[int, type[RefusedError]] = {
 
 
 def refusal(problem: Any, status: int) -> RefusedError | None:
-    """The error of a problem document; None if it is none of ours.
+    """Return the error of a problem document, or None if the document is not one of this service.
 
     >>> refusal({"type": "urn:cbwk:problem:campaign-exists", "status": 409, "detail": "the id is taken"}, 409)
     CampaignExistsError('409 campaign-exists: the id is taken')

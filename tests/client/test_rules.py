@@ -1,18 +1,19 @@
-"""What both clients share, without a network: when what is sent again, and what is kept."""
+"""The rules that both clients share, without a network: what is sent again when, and what is kept."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import deque
 from types import MappingProxyType
+from uuid import RFC_4122, UUID
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import problems
-from service.client import (
+from cbwk_client import (
     Account,
     BufferFullError,
     Campaign,
@@ -35,11 +36,13 @@ from service.client import (
     Verification,
     answers,
     calls,
+    decisions,
     errors,
 )
-from service.client.conversation import Failure, Reply, Send, Wait, asked
-from service.client.deciding import RAISE, decided, decided_together
-from service.client.outbox import Outbox
+from cbwk_client.decisions import RAISE, decide_batch
+from cbwk_client.outbox import Outbox
+from cbwk_client.steps import Failure, Reply, Send, Wait, call_steps
+from service import problems
 from service.schemas import admin, campaign, deciding
 
 REFUSED_CONNECTION = Failure("refused", sent=False, timed_out=False)
@@ -58,7 +61,7 @@ DECISION = {
 
 
 class Clock:
-    """Time that passes only where a conversation waits or its network takes some."""
+    """Time that passes only in waits and in the network."""
 
     def __init__(self):
         self.now = 100.0
@@ -72,26 +75,26 @@ def problem(kind, status, **more):
     return Reply(status, orjson.dumps(body), retry_after_seconds=1.0 if status == 503 else 0.0)
 
 
-def held(conversation, clock, network):
-    """Have the conversation; `network` tells what comes of a Send and how long that takes."""
-    told = None
+def carry_out(steps, clock, network):
+    """Carry out the steps; `network` returns the result of a Send and the seconds it takes."""
+    result = None
     try:
         while True:
-            step = conversation.send(told)
+            step = steps.send(result)
             if isinstance(step, Send):
-                told, seconds = network(step)
+                result, seconds = network(step)
                 clock.now += min(seconds, step.time_left.get("read"))
             else:
                 assert isinstance(step, Wait)
                 clock.now += step.seconds
-                told = None
+                result = None
     except StopIteration as end:
         return end.value
 
 
-def replies(*told):
-    """A network that tells these in order, each after its seconds, and keeps what was sent."""
-    waiting, sent = deque(told), []
+def replies(*results):
+    """A network that gives these results in order, each after its seconds, and records what was sent."""
+    waiting, sent = deque(results), []
 
     def network(step):
         sent.append(step)
@@ -101,9 +104,9 @@ def replies(*told):
 
 
 def decide(clock, network, *, fallback=RAISE, decision_id=None, seconds=0.1, chance=0.0):
-    """One decision, and what is to be voided after it."""
+    """One decision, and the decisions to void after it."""
     late = []
-    conversation = decided(
+    steps = decisions.decide(
         "c",
         calls.Ask([0.5], decision_id),
         explain=False,
@@ -113,7 +116,14 @@ def decide(clock, network, *, fallback=RAISE, decision_id=None, seconds=0.1, cha
         chance=lambda: chance,
         void_later=lambda campaign_id, ids: late.extend((campaign_id, each) for each in ids),
     )
-    return held(conversation, clock, network), late
+    return carry_out(steps, clock, network), late
+
+
+def test_a_decision_without_an_id_gets_a_uuid_of_version_7():
+    before = time.time_ns() // 1_000_000
+    made = UUID(calls.Ask([0.5]).body()["decision_id"])
+    assert (made.version, made.variant) == (7, RFC_4122)
+    assert before <= made.int >> 80 <= time.time_ns() // 1_000_000
 
 
 def test_every_attempt_of_a_decision_carries_the_same_id():
@@ -130,16 +140,16 @@ def test_every_attempt_of_a_decision_carries_the_same_id():
 @given(
     seconds=st.floats(0.01, 5),
     chance=st.floats(0, 1, exclude_max=True),
-    told=st.lists(st.tuples(st.sampled_from([REFUSED_CONNECTION, SILENCE]), st.floats(0, 1)), min_size=1),
+    results=st.lists(st.tuples(st.sampled_from([REFUSED_CONNECTION, SILENCE]), st.floats(0, 1)), min_size=1),
 )
-def test_a_decision_takes_no_longer_than_its_time_and_then_plays_the_fallback(seconds, chance, told):
+def test_a_decision_takes_no_longer_than_its_time_and_then_plays_the_fallback(seconds, chance, results):
     clock = Clock()
-    network, sent = replies(*told)
+    network, sent = replies(*results)
     decision, late = decide(clock, network, fallback="b", seconds=seconds, chance=chance)
     assert clock.now <= 100 + seconds + 0.0011  # an attempt is given a millisecond in any case
     assert (decision.arm, decision.is_fallback, decision.needs_feedback) == ("b", True, False)
     (made,) = {orjson.loads(step.content)["decision_id"] for step in sent}
-    reached = any(what is SILENCE for what, _ in [*told, *[told[-1]] * len(sent)][: len(sent)])
+    reached = any(what is SILENCE for what, _ in [*results, *[results[-1]] * len(sent)][: len(sent)])
     assert late == ([("c", made)] if reached else [])
 
 
@@ -153,7 +163,7 @@ def test_a_hanging_connection_leaves_time_for_a_second_attempt():
 def test_without_a_fallback_no_answer_is_an_error_and_only_ids_nobody_knows_are_voided():
     for decision_id, voided in ((None, 1), ("mine", 0)):
         late = []
-        conversation = decided(
+        steps = decisions.decide(
             "c",
             calls.Ask([0.5], decision_id),
             explain=False,
@@ -165,14 +175,14 @@ def test_without_a_fallback_no_answer_is_an_error_and_only_ids_nobody_knows_are_
         )
         clock = Clock()
         with pytest.raises(TimedOutError) as raised:
-            held(conversation, clock, lambda step: (SILENCE, 9))
+            carry_out(steps, clock, lambda step: (SILENCE, 9))
         assert raised.value.may_have_been_done
         assert len(late) == voided
 
 
-def test_a_conversation_broken_off_in_the_middle_voids_what_it_may_have_left_behind():
+def test_a_call_interrupted_in_the_middle_voids_the_decision_it_may_have_left():
     late = []
-    conversation = decided(
+    steps = decisions.decide(
         "c",
         calls.Ask([0.5]),
         explain=False,
@@ -182,14 +192,14 @@ def test_a_conversation_broken_off_in_the_middle_voids_what_it_may_have_left_beh
         chance=lambda: 0.0,
         void_later=lambda _, ids: late.extend(ids),
     )
-    sent = next(conversation)
-    conversation.close()
+    sent = next(steps)
+    steps.close()
     assert late == [orjson.loads(sent.content)["decision_id"]]
 
 
 def test_a_batch_without_an_answer_falls_back_and_is_voided_as_a_whole():
     late, clock = [], Clock()
-    conversation = decided_together(
+    steps = decide_batch(
         "c",
         [calls.Ask([0.5], "mine"), calls.Ask([0.7])],
         fallback="b",
@@ -199,8 +209,8 @@ def test_a_batch_without_an_answer_falls_back_and_is_voided_as_a_whole():
         void_later=lambda _, ids: late.extend(ids),
     )
     network, sent = replies((SILENCE, 9))
-    decisions = held(conversation, clock, network)
-    assert [(each.arm, each.is_fallback) for each in decisions] == [("b", True)] * 2
+    played = carry_out(steps, clock, network)
+    assert [(each.arm, each.is_fallback) for each in played] == [("b", True)] * 2
     (items,) = {tuple(item["decision_id"] for item in orjson.loads(step.content)["items"]) for step in sent}
     assert late == list(items)
     assert items[0] == "mine"
@@ -231,12 +241,12 @@ def test_what_cannot_be_repeated_is_sent_again_only_if_it_surely_was_not_done():
     for first, attempts in cases:
         network, sent = replies((first, 0), (made, 0))
         clock = Clock()
-        conversation = asked(calls.create_campaign(config), 30, clock, lambda: 0.0)
+        steps = call_steps(calls.create_campaign(config), 30, clock, lambda: 0.0)
         if attempts == 2:
-            assert held(conversation, clock, network).version == 1
+            assert carry_out(steps, clock, network).version == 1
         else:
             with pytest.raises(NoAnswerError) as raised:
-                held(conversation, clock, network)
+                carry_out(steps, clock, network)
             assert raised.value.may_have_been_done
         assert len(sent) == attempts
 
@@ -303,14 +313,14 @@ def test_an_answer_has_every_field_the_service_declares(ours, theirs, renamed):
 def test_contexts_of_any_mapping_or_sequence_are_sent_as_json_and_others_are_refused_where_they_were_given():
     for context, sent in ((MappingProxyType({"x": 1}), {"x": 1}), (range(3), [0, 1, 2]), ((0.5, 1), [0.5, 1])):
         call = calls.decide("c", calls.Ask(context).body())
-        step = next(asked(call, 1, Clock(), lambda: 0.0))
+        step = next(call_steps(call, 1, Clock(), lambda: 0.0))
         assert orjson.loads(step.content)["context"] == sent
     with pytest.raises(TypeError):
-        next(asked(calls.decide("c", calls.Ask({"x": object()}).body()), 1, Clock(), lambda: 0.0))
+        next(call_steps(calls.decide("c", calls.Ask({"x": object()}).body()), 1, Clock(), lambda: 0.0))
 
 
 class Service:
-    """Takes reports as the service does: by decision, each once; forgets to answer, or refuses, as it is told."""
+    """Accepts each report once, by decision, as the service does; its moods make it silent or refuse."""
 
     def __init__(self, moods):
         self.moods = deque(moods)
@@ -327,8 +337,8 @@ class Service:
         if any(item["decision_id"].startswith("poison") for item in items):
             return problem("internal", 500), 0.01
         results = [self.result(item) for item in items]
-        told = Reply(200, orjson.dumps({"results": results}))
-        return (SILENCE if mood == "silent" else told), 0.01
+        reply = Reply(200, orjson.dumps({"results": results}))
+        return (SILENCE if mood == "silent" else reply), 0.01
 
     def result(self, item):
         name = item["decision_id"]
@@ -353,8 +363,8 @@ def test_every_report_is_taken_or_refused_however_the_service_fails(kinds, moods
         outbox.add(Report("c", name, reward=1, costs={"usd": 0.5}))
     outbox.close()
     service = Service(moods)
-    held(outbox.delivering(), clock, service)
-    assert outbox.left_over() is None
+    carry_out(outbox.delivery(), clock, service)
+    assert outbox.undelivered() is None
     assert list(service.taken) == [name for name in names if name.startswith("good")]
     assert refused == [name for name in names if not name.startswith("good")]
     assert all(len(batch) <= items_max for batch in service.batches)
@@ -363,7 +373,7 @@ def test_every_report_is_taken_or_refused_however_the_service_fails(kinds, moods
 def test_a_lone_report_lingers_and_a_full_batch_does_not():
     clock = Clock()
     outbox = Outbox(Terms(batch_items_max=3, linger_seconds=0.25), clock, lambda: 0.0)
-    delivery = outbox.delivering()
+    delivery = outbox.delivery()
     assert next(delivery) == Wait(None)
     assert outbox.add(Report("c", "1", reward=1))
     assert delivery.send(None) == Wait(0.25)
@@ -384,11 +394,11 @@ def test_a_late_void_waits_for_the_deadline_and_asks_twice_for_a_decision_nobody
         sent_at.append(clock.now)
         return service(step)
 
-    held(outbox.delivering(), clock, network)
+    carry_out(outbox.delivery(), clock, network)
     assert service.batches == [["unknown1", "d"], ["unknown1"]]
     assert sent_at == pytest.approx([102, 104.01])
     assert service.taken["d"] == {"campaign_id": "c", "decision_id": "d", "void": True}
-    assert outbox.left_over() is None
+    assert outbox.undelivered() is None
 
 
 def test_what_is_left_at_the_end_is_handed_back_in_order():
@@ -399,8 +409,8 @@ def test_what_is_left_at_the_end_is_handed_back_in_order():
         outbox.add(report)
     outbox.void_later("c", ["late"])
     outbox.close()
-    held(outbox.delivering(), clock, lambda step: (REFUSED_CONNECTION, 0.01))
-    left = outbox.left_over()
+    carry_out(outbox.delivery(), clock, lambda step: (REFUSED_CONNECTION, 0.01))
+    left = outbox.undelivered()
     assert (list(left.reports), left.voids) == (reports, 1)
     assert "refused" in str(left)
     assert clock.now == pytest.approx(103, abs=0.02)

@@ -1,0 +1,236 @@
+"""The client for programs with threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from cbwk_client import calls, transport
+from cbwk_client.answers import (
+    FALLBACK_PREFIX,
+    Adjusted,
+    Budget,
+    Campaign,
+    CampaignSummary,
+    CampaignVersion,
+    Decision,
+    FeedbackResult,
+    NewKey,
+    Verification,
+)
+from cbwk_client.base import CLOSE_GRACE_SECONDS, FLUSH_POLL_SECONDS, BaseClient
+from cbwk_client.calls import UNSET, Ask, Call, Context
+from cbwk_client.decisions import RAISE, Fallback
+from cbwk_client.errors import RefusedError
+from cbwk_client.outbox import OnRefused, log_refused
+from cbwk_client.reports import Report
+from cbwk_client.steps import Answer, Result, Send, Steps
+from cbwk_client.terms import TERMS, Terms
+
+
+class Client(BaseClient):
+    """A client of the service at a URL, with an API key; several threads may use it at once.
+
+    >>> with Client(url, key) as client:
+    ...     made = client.create_campaign({
+    ...         "id": "summer-sale", "seed": 7, "horizon": 100_000,
+    ...         "arms": [{"id": "banner-a"}, {"id": "banner-b"}],
+    ...         "resources": [{"id": "usd", "budget": 250, "max_cost": 0.05}],
+    ...         "context": {"features": [{"name": "device", "type": "category", "values": ["mobile", "desktop"]}]}})
+    ...     decision = client.decide("summer-sale", {"device": "mobile"}, fallback="banner-a")
+    ...     if decision.needs_feedback:
+    ...         client.report("summer-sale", decision.decision_id, reward=1, costs={"usd": 0.031})
+    >>> with Client(url, key) as client:  # the end of the block above has delivered the report
+    ...     client.budget("summer-sale")["usd"].spent
+    0.031
+    """
+
+    def __init__(self, url: str, key: str, *, terms: Terms = TERMS, on_refused: OnRefused = log_refused) -> None:
+        super().__init__(url, key, terms=terms, on_refused=on_refused)
+        self._http = httpx.HTTPTransport(**transport.options(terms))
+        self._delivery: Thread | None = None
+        self._delivery_lock = Lock()
+        self._wake = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._outbox.close()
+        if self._delivery is not None:
+            self._wake.set()
+            self._delivery.join(self.terms.close_seconds + CLOSE_GRACE_SECONDS)
+        self._http.close()
+        self._raise_undelivered(error)
+
+    def close(self) -> None:
+        """Deliver waiting reports for at most `close_seconds`, then disconnect; UndeliveredError has the others."""
+        self.__exit__(None, None, None)
+
+    def decide(
+        self,
+        campaign_id: str,
+        context: Context,
+        *,
+        decision_id: str | None = None,
+        exclude: Sequence[str] = (),
+        actions: Sequence[Mapping[str, Any]] | None = None,
+        baseline_arm: str | None = UNSET,
+        explain: bool = False,
+        fallback: Fallback = RAISE,
+        seconds: float | None = None,
+    ) -> Decision:
+        """Return the arm to play within `decide_seconds`, or else the fallback: an arm, or None to play none.
+
+        Without a fallback it raises NoAnswerError. It always raises refusals, such as an unknown campaign.
+
+        >>> Client("http://127.0.0.1:9", "no-one-listens-there").decide("summer-sale", {}, fallback=None).reason
+        'fallback'
+        """
+        ask = Ask(context, decision_id, exclude, actions, baseline_arm)
+        return self._run(self._decide_steps(campaign_id, ask, explain, fallback, seconds))
+
+    def decide_batch(
+        self, campaign_id: str, asks: Sequence[Ask], *, fallback: Fallback = RAISE, seconds: float | None = None
+    ) -> list[Decision | RefusedError]:
+        """Decide several requests in one transaction, in order; a refused request has an error in its place."""
+        return self._run(self._decide_batch_steps(campaign_id, asks, fallback, seconds))
+
+    def feedback(
+        self,
+        campaign_id: str,
+        decision_id: str,
+        *,
+        reward: float | None = None,
+        costs: Mapping[str, float] | None = None,
+        void: bool = False,
+    ) -> FeedbackResult:
+        """Send feedback now and return the new state of the decision."""
+        report = Report(campaign_id, decision_id, reward, costs, void)
+        if decision_id.startswith(FALLBACK_PREFIX):
+            return FeedbackResult.ignored(campaign_id, decision_id)
+        return self._call(calls.feedback(report.body()), self.terms.feedback_seconds)
+
+    def feedback_batch(self, reports: Sequence[Report]) -> list[FeedbackResult | RefusedError]:
+        """Send several reports in one transaction, in order; a refused report has an error in its place."""
+        return self._call(calls.feedback_batch([report.body() for report in reports]), self.terms.feedback_seconds)
+
+    def flush(self, seconds: float = 5.0) -> bool:
+        """Wait until all reports are delivered; return whether they are."""
+        until = time.monotonic() + seconds
+        while self.reports_waiting and time.monotonic() < until:
+            time.sleep(FLUSH_POLL_SECONDS)
+        return not self.reports_waiting
+
+    def create_campaign(self, config: Mapping[str, Any]) -> CampaignVersion:
+        """Create a campaign; `config` is the body of `POST /campaigns`."""
+        return self._call(calls.create_campaign(config))
+
+    def campaign(self, campaign_id: str) -> Campaign:
+        """Return the present state of a campaign."""
+        return self._call(calls.campaign(campaign_id))
+
+    def campaigns(self, status: str | None = None) -> Iterator[CampaignSummary]:
+        """Return all campaigns that the key may see, page by page."""
+        cursor: str | None = None
+        while True:
+            page, cursor = self._call(calls.campaigns(status, cursor))
+            yield from page
+            if cursor is None:
+                return
+
+    def change_campaign(self, campaign_id: str, **changes: Any) -> CampaignVersion:
+        """Change the horizon, arms or feedback terms; `changes` are the fields of `PATCH /campaigns/{id}`."""
+        return self._call(calls.change_campaign(campaign_id, changes))
+
+    def set_budgets(self, campaign_id: str, totals: Mapping[str, float]) -> CampaignVersion:
+        """Set the total budgets of resources."""
+        return self._call(calls.set_budgets(campaign_id, totals))
+
+    def pause(self, campaign_id: str) -> CampaignVersion:
+        """Let every decision of a campaign be null until it is resumed."""
+        return self._call(calls.set_status(campaign_id, "pause"))
+
+    def resume(self, campaign_id: str) -> CampaignVersion:
+        """Continue a paused campaign."""
+        return self._call(calls.set_status(campaign_id, "resume"))
+
+    def archive(self, campaign_id: str) -> CampaignVersion:
+        """End a campaign permanently."""
+        return self._call(calls.set_status(campaign_id, "archive"))
+
+    def budget(self, campaign_id: str) -> Budget:
+        """Return the accounts of a campaign."""
+        return self._call(calls.budget(campaign_id))
+
+    def adjust(self, campaign_id: str, resource: str, amount: float, reason: str) -> Adjusted:
+        """Correct the amount spent by a signed amount, for instance by the cost of fallbacks."""
+        return self._call(calls.adjust(campaign_id, resource, amount, reason))
+
+    def verify(self, campaign_id: str) -> Verification:
+        """Recompute the accounts from the log."""
+        return self._call(calls.verify(campaign_id))
+
+    def create_key(self, name: str, role: str, campaigns: Sequence[str] | None = None) -> NewKey:
+        """Create a key, for all campaigns or for some."""
+        return self._call(calls.create_key(name, role, campaigns))
+
+    def _call(self, call: Call[Answer], seconds: float | None = None) -> Answer:
+        return self._run(self._call_steps(call, seconds))
+
+    def _run(self, steps: Steps[Answer]) -> Answer:
+        if self._outbox.is_closed:
+            raise ValueError("the client is closed")
+        return self._carry_out(steps, _sleep)
+
+    def _carry_out(self, steps: Steps[Answer], wait: Callable[[float | None], None]) -> Answer:
+        result: Result = None
+        try:
+            while True:
+                step = steps.send(result)
+                if isinstance(step, Send):
+                    result = self._send(step)
+                else:
+                    wait(step.seconds)
+                    result = None
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+        finally:
+            steps.close()
+
+    def _send(self, step: Send) -> Result:
+        try:
+            response = self._http.handle_request(self._address.request(step))
+            try:
+                response.read()
+            finally:
+                response.close()
+        except httpx.RequestError as error:
+            return transport.failure(error)
+        return transport.reply(response)
+
+    def _wake_delivery(self) -> None:
+        if self._delivery is None:
+            with self._delivery_lock:
+                if self._delivery is None:
+                    self._delivery = Thread(target=self._deliver, name="cbwk-delivery", daemon=True)
+                    self._delivery.start()
+        self._wake.set()
+
+    def _deliver(self) -> None:
+        self._carry_out(self._outbox.delivery(), self._wait_for_wake)
+
+    def _wait_for_wake(self, seconds: float | None) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+
+def _sleep(seconds: float | None) -> None:
+    assert seconds is not None, "only the delivery waits without a limit"
+    time.sleep(seconds)
