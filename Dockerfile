@@ -2,11 +2,12 @@
 FROM python:3.13-slim AS build
 WORKDIR /build
 RUN python -m venv /opt/cbwk
-COPY constraints.txt pyproject.toml setup.py README.md ./
+COPY constraints.txt pyproject.toml setup.py README.md LICENSE ./
+COPY cbwk_client ./cbwk_client
 COPY cbwk_core ./cbwk_core
 COPY service ./service
 COPY migrations ./migrations
-RUN /opt/cbwk/bin/python -m pip install --no-cache-dir --disable-pip-version-check -c constraints.txt .
+RUN /opt/cbwk/bin/python -m pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[server]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/cbwk /opt/cbwk

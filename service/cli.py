@@ -8,6 +8,7 @@ Whatever goes wrong for a reason the caller can mend is a `typer.TyperException`
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -22,8 +23,18 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_com
 _ENVIRONMENT_HELP = "\b\nEnvironment:\n" + "\n".join(f"  {line}" for line in describe_environment())
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cbwk {version('cbwk')}")
+        raise typer.Exit
+
+
 @app.callback()
-def cbwk() -> None:
+def cbwk(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Online allocation under several budgets."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,24 @@ def instructions(path: Path = ROOT / "Dockerfile") -> list[Instruction]:
             stage += name == "FROM"
             found.append(Instruction(name, rest.strip(), stage))
     return found
+
+
+def copied() -> Iterator[tuple[str, str]]:
+    """The files and folders that the image is built from, and where they go."""
+    for one in instructions():
+        if one.name == "COPY" and not one.text.startswith("--from"):
+            *sources, target = one.words
+            yield from ((source, target) for source in sources)
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy everything that the image is built from into a new folder."""
+    folder.mkdir()
+    for source, target in copied():
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, folder / target)
 
 
 def environment() -> dict[str, str]:

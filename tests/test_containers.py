@@ -15,7 +15,16 @@ import pytest
 from compose_spec import PyCompose
 
 from service.settings import Settings, environment_variable
-from tests.containers import INTERPOLATED, caddyfile, compose, environment, healthcheck, instructions
+from tests.containers import (
+    INTERPOLATED,
+    caddyfile,
+    compose,
+    copied,
+    copy_sources,
+    environment,
+    healthcheck,
+    instructions,
+)
 from tests.documents import KEY, ROOT
 from tests.service.server_process import CBWK, START_SECONDS_MAX, free_port
 
@@ -118,14 +127,6 @@ def test_the_image_runs_one_process_as_nobody_special_and_says_how_it_is():
     assert {one.text.partition(" ")[0] for one in instructions() if one.name == "FROM"} == {"python:3.13-slim"}
 
 
-def copied():
-    """What the image is built from."""
-    for one in instructions():
-        if one.name == "COPY" and not one.text.startswith("--from"):
-            *sources, target = one.words
-            yield from ((source, target) for source in sources)
-
-
 def test_everything_the_image_is_built_from_is_there_and_nothing_else_is_sent():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert ignored[0] == "*"
@@ -179,12 +180,7 @@ def test_the_command_of_the_image_serves_and_its_health_check_tells(tmp_path):
 @pytest.mark.skipif(SWITCH not in os.environ, reason=f"installs everything anew, which takes minutes: set {SWITCH}=1")
 def test_the_image_can_be_built_from_what_it_copies(tmp_path):
     build, target = tmp_path / "build", tmp_path / "opt"
-    build.mkdir()
-    for source, where in copied():
-        if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, build / where, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / source, build / where)
+    copy_sources(build)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     for one in instructions():
         if one.name == "RUN" and one.stage == 0:

@@ -1,0 +1,26 @@
+"""The entry point of the command `cbwk`: it runs the command, or prints how to install a missing extra."""
+
+import sys
+from collections.abc import Sequence
+
+_OURS = {"cbwk_client", "cbwk_core", "service"}
+_PLOTS = {"matplotlib", "threadpoolctl"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code of the process."""
+    try:
+        from service.cli import main as run
+
+        return run(arguments)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package in _OURS or package in sys.stdlib_module_names:
+            raise
+        extra = "plots" if package in _PLOTS else "server"
+        sys.stderr.write(f"cbwk: {package} is not installed: pip install 'cbwk[{extra}]'\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The wheel: its files, its metadata, and what works with each extra. The tests need no package index."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.parser import HeaderParser
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests import installations
+from tests.containers import compose, copy_sources
+from tests.documents import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CBWK = "from service.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+# Imports every module of the packages in the arguments, except those that an extra of its own is for.
+IMPORT_ALL = """
+import importlib, pkgutil
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.startswith(("cbwk_core.simulation.", "service.demo", "service.migrations")):
+            importlib.import_module(module.name)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
+    copy_sources(folder / "source")  # since a build leaves files where it runs
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(folder / "source")], check=True, timeout=300)
+    (built,) = folder.glob("cbwk-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        return HeaderParser().parsestr(files.read(name).decode())
+
+
+def installation(wheel, metadata, folder, *extras):
+    """The wheel and what its metadata says it needs, in a folder."""
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(folder)
+    needed = installations.closure(metadata.get_all("Requires-Dist"), extras)
+    installations.link(folder, installations.top_level_names(needed.values()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library(wheel, metadata, tmp_path_factory):
+    return installation(wheel, metadata, tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def server(wheel, metadata, tmp_path_factory):
+    return installation(wheel, metadata, tmp_path_factory.mktemp("server"), "server")
+
+
+def test_the_wheel_has_the_packages_the_migrations_and_the_licence(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+    folders = {name.partition("/")[0] for name in names}
+    assert folders == {"cbwk_client", "cbwk_core", "service", f"cbwk-{PROJECT['version']}.dist-info"}
+    for ending in (
+        "cbwk_client/py.typed",
+        "cbwk_core/py.typed",
+        "service/py.typed",
+        "service/dashboard/main.js",
+        "service/migrations/env.py",
+        ".dist-info/licenses/LICENSE",
+    ):
+        assert any(name.endswith(ending) for name in names), ending
+
+
+def test_the_metadata_names_the_licence_the_authors_and_the_extras(metadata):
+    assert (metadata["Version"], metadata["License-Expression"]) == (PROJECT["version"], "Apache-2.0")
+    assert metadata["Author"] == "The cbwk authors"
+    assert not [name for name in metadata if name in ("Author-email", "Maintainer", "Maintainer-email")]
+    assert set(metadata.get_all("Provides-Extra")) == {"server", "plots", "parquet", "dev", "bench"}
+
+
+def test_each_extra_has_its_own_requirements():
+    extras = PROJECT["optional-dependencies"]
+    names = {extra: {Requirement(text).name for text in extras[extra]} for extra in extras}
+    assert {Requirement(text).name for text in PROJECT["dependencies"]} == {
+        "httpx", "joblib", "numpy", "scipy", "sniffio",
+    }  # fmt: skip
+    assert {"fastapi", "uvicorn", "sqlalchemy", "psycopg", "msgspec", "orjson"} <= names["server"]
+    assert "matplotlib" in names["plots"]
+    assert not names["server"] & {"matplotlib", "pyarrow", "mypy", "pytest", "river", "ruff"}
+
+
+def test_the_version_is_the_same_everywhere():
+    assert compose()["services"]["cbwk"]["image"] == f"cbwk:{PROJECT['version']}"
+    operating = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"cbwk:(\d+\.\d+\.\d+)", operating)) == {PROJECT["version"]}
+
+
+def test_constraints_has_a_version_for_everything_an_installation_needs():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constrained = {canonical(line.partition("==")[0]) for line in lines if not line.startswith("#")}
+    extras = PROJECT["optional-dependencies"]
+    direct = [*PROJECT["dependencies"], *(text for extra in extras if extra != "bench" for text in extras[extra])]
+    needed = installations.closure(text for text in direct if Requirement(text).name != "cbwk")
+    assert {canonical(name) for name in needed} <= constrained
+
+
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_library_and_the_client_need_no_extra(library):
+    done = installations.run(library, IMPORT_ALL, "cbwk_client", "cbwk_core")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_extra_server_is_all_that_the_service_needs(server):
+    done = installations.run(server, IMPORT_ALL, "service")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--version"], ["serve"], ["demo"]])
+def test_without_the_server_the_command_prints_what_to_install(library, arguments):
+    done = installations.run(library, CBWK, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"cbwk: \w+ is not installed: pip install 'cbwk\[server\]'\n", done.stderr)
+
+
+@pytest.mark.parametrize("command", ["demo", "reproduce", "simulate"])
+def test_without_plots_the_commands_that_draw_print_what_to_install(server, command):
+    done = installations.run(server, CBWK, command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"cbwk: \w+ is not installed: pip install 'cbwk\[plots\]'\n", done.stderr)
+
+
+def test_the_command_prints_the_version(server):
+    done = installations.run(server, CBWK, "--version")
+    assert (done.returncode, done.stdout) == (0, f"cbwk {PROJECT['version']}\n"), done.stderr
