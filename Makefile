@@ -16,12 +16,12 @@ export MKL_NUM_THREADS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
 
-setup: .venv/.stamp ## Make .venv with everything the other targets need
+setup: .venv/.dev ## Make .venv with everything the other targets need
 
-run: setup ## Serve on 127.0.0.1:8000
+run: .venv/.server ## Serve on 127.0.0.1:8000
 	@exec $(BIN)/cbwk serve --host 127.0.0.1 --port 8000
 
-demo: setup ## Watch a simulated ad server spend two budgets; ends with a picture
+demo: .venv/.plots ## Watch a simulated ad server spend two budgets; ends with a picture
 	@$(BIN)/cbwk demo
 
 test: setup ## Run the tests
@@ -49,21 +49,35 @@ lint: setup ## Check style, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-bench: .venv/.stamp-bench ## Measure the library's speed and the service's
+bench: .venv/.bench ## Measure the library's speed and the service's
 	@$(BIN)/python -m tests.benchmarks.bench_core
 	@$(BIN)/cbwk bench
 
 clean: ## Remove .venv, caches and build products; data/ stays
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find cbwk_core service tests migrations -type d -name __pycache__ -prune -exec rm -rf {} +
+	find cbwk_client cbwk_core service tests migrations -type d -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.stamp: pyproject.toml constraints.txt
+# One stamp for each set of packages. A larger set writes the stamps of those it includes.
+.venv/.server: pyproject.toml setup.py constraints.txt
+	$(call install,server,the service,.server)
+
+.venv/.plots: pyproject.toml setup.py constraints.txt
+	$(call install,server$(COMMA)plots,the service and plots,.server .plots)
+
+.venv/.dev: pyproject.toml setup.py constraints.txt
+	$(call install,dev,everything for development,.server .plots .dev)
+
+.venv/.bench: .venv/.dev
+	$(call install,bench,what the benchmarks compare with,.bench)
+
+COMMA := ,
+# Bytecode is left to the first import: compiling all of it takes longer and a quarter more space.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo missing). Try: make setup PYTHON=python3.11" >&2; exit 1; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(PIP_INSTALL) -e '.[dev]'
-	@touch $@
-
-.venv/.stamp-bench: .venv/.stamp
-	@$(PIP_INSTALL) -e '.[bench]'
-	@touch $@
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 \
+		|| { echo "Creating .venv with $(PYTHON)" >&2; $(PYTHON) -m venv --clear .venv; }
+	@echo "Installing $(2) into .venv, which takes a minute or more the first time" >&2
+	@$(PIP_INSTALL) --no-compile -e '.[$(1)]'
+	@touch $(3:%=.venv/%)
+endef
