@@ -11,6 +11,7 @@ from itertools import count
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:~-]{0,127}$"
 _ID = re.compile(ID_PATTERN.strip("^$"))
 _IDS = re.compile(rf"{_ID.pattern}(?:\n{_ID.pattern})*")
+match_id = _ID.fullmatch
 
 
 def is_id(text: str) -> bool:
@@ -19,7 +20,7 @@ def is_id(text: str) -> bool:
     >>> is_id("summer-sale"), is_id("-x"), is_id("x\n")
     (True, False, False)
     """
-    return _ID.fullmatch(text) is not None
+    return match_id(text) is not None
 
 
 def are_ids(texts: Sequence[str]) -> bool:

@@ -8,16 +8,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from service import problems
 from service.links import links_from
 from service.schemas import ANSWERS, REQUESTS
-from service.schemas.base import Answered, Body
+from service.schemas.base import Answered
 from service.schemas.problem import ProblemDocument
-
-# From who asks and the body to what is asked of the engine: `service.hot.request.Asked`.
-Reads = Callable[[Any, bytes], Any]
 
 _PROBLEMS: dict[int, problems.Problem] = {
     400: problems.BadRequest("the body is not JSON: expected value at line 1 column 1", kind="not-json"),
@@ -27,7 +25,7 @@ _PROBLEMS: dict[int, problems.Problem] = {
     409: problems.Conflict("this decision_id was used with another body", kind="decision-id-reused"),
     413: problems.TooLarge("the body may have at most 1048576 bytes"),
     422: problems.Invalid(
-        "the body cannot be taken as it is",
+        "the body does not fit CampaignConfig; /docs shows what it may be",
         errors=[{"field": "resources.0.budget", "message": "must have at most 6 decimals"}],
     ),
     503: problems.Unavailable("the database did not answer; try again", kind="database-away"),
@@ -54,16 +52,16 @@ class HotRoute:
     """A POST endpoint below FastAPI, with what the document says of it."""
 
     path: str
-    reads: Reads
+    parse: Callable[[Any, bytes], Any]  # from the key's holder and the body to a `service.hot.endpoints.Submission`
     tag: str
-    takes: type[Body]
+    takes: type[Any]  # a struct of `service.hot.bodies`
     answers: type[Answered]
     timed: bool = False  # `cbwk_decide_seconds` is about it
     problems: tuple[int, ...] = (400, 401, 403, 404, 409, 413, 422, 503)
 
     def operation(self) -> dict[str, Any]:
         """Its entry in the document."""
-        name = self.reads.__name__
+        name = self.parse.__name__
         given = answers(self.answers, *self.problems)
         given[200]["headers"] = {
             "Idempotent-Replayed": {
@@ -74,18 +72,18 @@ class HotRoute:
         return {
             "tags": [self.tag],
             "summary": name.replace("_", " ").capitalize(),
-            "description": self.reads.__doc__,
+            "description": self.parse.__doc__,
             "operationId": name,
             **takes(self.takes),
             "responses": {str(status): answer for status, answer in given.items()},
         }
 
 
-def _reference(model: type[Body] | type[Answered]) -> dict[str, str]:
+def _reference(model: type[Any]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def takes(model: type[Body]) -> dict[str, Any]:
+def takes(model: type[Any]) -> dict[str, Any]:
     """The body of a request, as a part of an operation."""
     content = {"application/json": {"schema": _reference(model)}}
     return {"requestBody": {"required": True, "content": content}}
@@ -154,10 +152,17 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
     )
     made["paths"] = paths
     made["components"] = {
-        "schemas": schemas["$defs"],
+        "schemas": schemas["$defs"] | _struct_schemas([route.takes for route in hot]),
         "securitySchemes": {
             "bearer": {"type": "http", "scheme": "bearer"},
             "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         },
     }
     return made
+
+
+def _struct_schemas(bodies: Sequence[type[Any]]) -> dict[str, Any]:
+    _, schemas = schema_components(bodies, ref_template="#/components/schemas/{name}")
+    for body in bodies:
+        schemas[body.__name__]["examples"] = [body.example]
+    return schemas

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import orjson
@@ -17,32 +18,34 @@ from service.store.database import Database
 
 Model = TypeVar("Model", bound=BaseModel)
 
-REPLAYED = {"Idempotent-Replayed": "true"}
-# A body may be wrong in a thousand places; nobody reads more than these.
+# A place in a body and what is wrong there.
+Fault = tuple[tuple[str, ...], str]
+
+# A body may be wrong in a thousand places; a problem document lists the first of them.
 ERRORS_MAX = 20
-# What is shown of a field's name, which the caller may have made up.
+# How much of a field's name is shown; the caller may have made it up.
 FIELD_PART_LENGTH_MAX = 64
 
 
-class _Json(Response):
-    """A body of JSON with the two headers it needs; Starlette's own way to them takes as long as the JSON."""
+class Json(Response):
+    """A body as JSON, with the two headers it needs; Starlette's own constructor takes as long as the JSON."""
 
-    def __init__(self, body: bytes, status: int) -> None:
-        self.status_code, self.body, self.background = status, body, None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+    def __init__(self, body: Any, status: int = 200, *, replayed: bool = False) -> None:
+        self.body = content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        self.status_code, self.background = status, None
+        self.raw_headers = [(b"content-length", b"%d" % len(content)), (b"content-type", b"application/json")]
+        if replayed:
+            self.raw_headers.append((b"idempotent-replayed", b"true"))
 
 
-def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_answer(body: Any, status: int = 200) -> Response:
     """A body as JSON."""
-    answer = _Json(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), status)
-    if headers:
-        answer.headers.update(headers)
-    return answer
+    return Json(body, status)
 
 
 def command_answer(answer: Answer) -> Response:
     """The answer of the engine."""
-    return json_answer(answer.body, answer.status, REPLAYED if answer.replayed else None)
+    return Json(answer.body, answer.status, replayed=answer.replayed)
 
 
 def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -65,39 +68,33 @@ def database_problem(error: Exception) -> Problem:
     return Unavailable("the database did not answer; try again", kind="database-away")
 
 
-def body_problem(error: ValidationError, body: bytes) -> Problem:
-    """What is wrong with a body of JSON: 400 if it is none, else 422 with the fields."""
-    details = error.errors(include_url=False, include_input=False)
-    if details[0]["type"] == "json_invalid":
-        reason = details[0]["msg"].removeprefix("Invalid JSON: ")
-        return BadRequest(f"the body is not JSON: {reason}", kind="not-json")
-    return Invalid("the body cannot be taken as it is", errors=field_errors(details, from_json(body)))
+def invalid(place: str, schema: str, faults: Iterable[Fault]) -> Problem:
+    """422 for a value that does not fit its schema: the first of its faults, by their path in the body.
+
+    >>> invalid("the body", "DecideRequest", [(("context", "hour"), "is required")]).document()["errors"]
+    [{'field': 'context.hour', 'message': 'is required'}]
+    """
+    errors = [
+        {"field": ".".join(map(_shown, path)) or "body", "message": message}
+        for path, message in islice(faults, ERRORS_MAX)
+    ]
+    return Invalid(f"{place} does not fit {schema}; /docs shows what it may be", errors=errors)
 
 
 def parsed(body: bytes, model: type[Model]) -> Model:
-    """A body of JSON as a model, straight from its bytes; raises the Problem it has."""
+    """A body of JSON as a model. Raises BadRequest if it is no JSON, Invalid if the model refuses it."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise body_problem(error, body) from None
+        details = error.errors(include_url=False, include_input=False)
+        if details[0]["type"] == "json_invalid":
+            reason = details[0]["msg"].removeprefix("Invalid JSON: ")
+            raise BadRequest(f"the body is not JSON: {reason}", kind="not-json") from None
+        raise invalid("the body", error.title, _faults(details, from_json(body))) from None
 
 
-def parsed_if_sound(body: bytes, model: type[Model]) -> Model | None:
-    """The same, or None where it has a problem."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError:
-        return None
-
-
-def item_problem(error: ValidationError, item: Any, place: str) -> Problem:
-    """What is wrong with one item of a batch."""
-    details = error.errors(include_url=False, include_input=False)
-    return Invalid(f"{place} cannot be taken as it is", errors=field_errors(details, item, place))
-
-
-def field_errors(details: Iterable[ErrorDetails], body: Any, place: str = "") -> list[dict[str, str]]:
-    """The fields that are wrong, by their path in the body, each with everything that is wrong with it.
+def _faults(details: Iterable[ErrorDetails], body: Any) -> Iterator[Fault]:
+    """The fields that are wrong, each with everything that is wrong with it.
 
     Where a value may be of several kinds pydantic complains for each of them: an error of a field goes if there is one
     of a field inside it, for then that kind was meant.
@@ -108,16 +105,9 @@ def field_errors(details: Iterable[ErrorDetails], body: Any, place: str = "") ->
         message = _message(detail)
         if message not in messages:
             messages.append(message)
-    inner = [
-        (path, messages)
-        for path, messages in found.items()
-        if not any(len(other) > len(path) and other[: len(path)] == path for other in found if path)
-    ]
-    start = (place,) if place else ()
-    return [
-        {"field": ".".join((*start, *path)) or "body", "message": _joined(messages)}
-        for path, messages in inner[:ERRORS_MAX]
-    ]
+    for path, messages in found.items():
+        if not any(len(other) > len(path) and other[: len(path)] == path for other in found if path):
+            yield path, _joined(messages)
 
 
 def _path(detail: ErrorDetails, body: Any) -> tuple[str, ...]:
@@ -127,9 +117,9 @@ def _path(detail: ErrorDetails, body: Any) -> tuple[str, ...]:
         named = isinstance(body, dict) and part in body
         if named or (isinstance(body, list) and isinstance(part, int) and part < len(body)):
             body = body[part]
-            parts.append(_shown(part))
+            parts.append(str(part))
         elif detail["type"] == "missing" and part == detail["loc"][-1]:
-            parts.append(_shown(part))
+            parts.append(str(part))
     error = detail.get("ctx", {}).get("error")
     if isinstance(error, Misfit):
         parts += error.field.split(".")
@@ -146,8 +136,8 @@ def _joined(messages: Sequence[str]) -> str:
     return " or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
 
 
-def _shown(part: int | str) -> str:
-    text = str(part)[:FIELD_PART_LENGTH_MAX]
+def _shown(part: str) -> str:
+    text = part[:FIELD_PART_LENGTH_MAX]
     return text if text.isprintable() else ascii(text)
 
 

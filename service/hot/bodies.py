@@ -1,133 +1,336 @@
-"""Bodies of `/decide` and `/feedback` as they usually are, from their bytes to values in a third of the time.
+"""The request bodies of the hot endpoints: the one definition that reads them, documents them and explains refusals.
 
-The models of `deciding.py` say what a body may be and what is wrong with one. What is read here is less: of every body
-they make the same values, and of any other, right or wrong, there is None here, and it is theirs.
+msgspec decodes a body straight into the structs below and stops at the first error. A body it refuses is read a second
+time, slowly: every value is compared with the same structs, and the problem document lists all errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, TypeVar
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, convert
+from msgspec import inspect as kinds
 from msgspec.json import Decoder
+from pydantic_core import from_json
 
-from service.ids import are_ids, is_id
-from service.limits import EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
-from service.money import AMOUNT_MAX
+from service.engine.commands import Decide, Feedback
+from service.ids import ID_PATTERN, are_ids, match_id
+from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
+from service.money import AMOUNT_MAX, amount, micros
+from service.problems import BadRequest, Problem
+from service.responses import ERRORS_MAX, Fault, invalid
+from service.schemas.base import Misfit
 
-# Whole digits that the models take of a number; here an exponent could make a longer one small again.
-DIGITS_MAX = 4_300
-# Of so many digits in a row every 256th byte is a digit, too, and no 16 others in a row are likely to be.
-_STEP = 256
-_SAMPLED = b"0" * (DIGITS_MAX // _STEP)
-_DIGITS_ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
+T = TypeVar("T", bound="Body")
+Rule = Callable[[Any], object]  # raises a ValueError
 
-_Feature = float | Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]
-_Features = dict[str, _Feature] | list[float]
-_Excluded = Annotated[Sequence[str], Meta(max_length=EXCLUDE_MAX)]
-_Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
-_Costs = Annotated[dict[str, _Cost], Meta(max_length=RESOURCES_MAX)]
+_FLOAT_MAX = sys.float_info.max
+_NOT_AN_ID = f"must be a string that matches {ID_PATTERN}"
 
 
-class UsualItem(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """One request of a batch, with neither actions nor a baseline."""
-
-    context: _Features
-    decision_id: str | None = None
-    exclude: _Excluded = ()
+def _check_id(text: str) -> None:
+    if match_id(text) is None:
+        raise ValueError(_NOT_AN_ID)
 
 
-class UsualDecide(UsualItem, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
-    """The same alone."""
-
-    campaign_id: str
-    explain: bool = False
+def _check_ids(texts: Sequence[str]) -> None:
+    if not are_ids(texts):
+        raise ValueError(_NOT_AN_ID)
 
 
-class UsualDecideBatch(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Several requests of one campaign."""
-
-    campaign_id: str
-    items: Annotated[list[UsualItem], Meta(max_length=ITEMS_MAX)]
-
-
-class UsualFeedback(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What became of a decision."""
-
-    campaign_id: str
-    decision_id: str
-    reward: float | None = None
-    costs: _Costs | None = None
-    void: bool = False
+def _check_actions(actions: Sequence[Any]) -> None:
+    """Refuse actions, decoded or still as JSON, of which two have one id."""
+    if len({action["id"] if isinstance(action, dict) else action.id for action in actions}) < len(actions):
+        raise ValueError("must not have the same id twice")
 
 
-class UsualFeedbackBatch(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What became of several."""
+# `Body.check` applies the rules to good bodies, and the second pass to each value, to name it.
+Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN}, extra={"rule": _check_id})]
+Number = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
+Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
+Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MAX, description="at most six decimals", extra={"rule": micros})]
+Features = dict[str, Number | Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]] | list[Number]
 
-    items: Annotated[list[UsualFeedback], Meta(max_length=ITEMS_MAX)]
+_CONTEXT = {"device": "mobile", "hour": 13, "site": "news.example"}
+_FEEDBACK = {
+    "campaign_id": "summer-sale",
+    "decision_id": "0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
+    "reward": 1.0,
+    "costs": {"usd": 0.031, "impressions": 1},
+}
 
 
-Usual = TypeVar("Usual", bound=Struct)
+class Body(Struct, gc=False, forbid_unknown_fields=True):
+    """A request's body or a part of one. Numbers are read as floats, so that 1 and 1.0 are the same request."""
 
-_DECIDE = Decoder(UsualDecide)
-_DECIDE_BATCH = Decoder(UsualDecideBatch)
-_FEEDBACK = Decoder(UsualFeedback)
-_FEEDBACK_BATCH = Decoder(UsualFeedbackBatch)
+    example: ClassVar[dict[str, Any]] = {}
+
+    def check(self) -> None:
+        """Raise a ValueError if the body breaks a rule that its types do not have."""
 
 
-def usual_decide(body: bytes) -> UsualDecide | None:
-    """A request for an arm.
+class Action(Body):
+    """One candidate of a request, under `model: "shared"`."""
 
-    >>> usual_decide(b'{"campaign_id": "c", "context": {"hour": 13}}').context
+    id: Id
+    features: Features
+    max_cost: Annotated[dict[Id, Amount], Meta(max_length=RESOURCES_MAX)] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The action as the engine takes and stores it."""
+        named = {"id": self.id, "features": self.features}
+        if self.max_cost is None:
+            return named
+        return {**named, "max_cost": {name: amount(micros(cost)) for name, cost in self.max_cost.items()}}
+
+
+class DecideItem(Body):
+    """One request of a batch."""
+
+    context: Annotated[Features, Meta(description="by feature name, or a list where the campaign declares a dimension")]
+    decision_id: Annotated[Id | None, Meta(description="chosen by the client, which may then repeat the request")] = (
+        None
+    )
+    exclude: Annotated[Sequence[Id], Meta(max_length=EXCLUDE_MAX, description="arms not to choose")] = ()
+    actions: Annotated[
+        Annotated[list[Action], Meta(min_length=1, max_length=ACTIONS_MAX, extra={"rule": _check_actions})] | None,
+        Meta(description='replace the campaign\'s arms, where its model is "shared"'),
+    ] = None
+    baseline_arm: Annotated[
+        Id | UnsetType | None, Meta(description="in shadow mode, and only there: what will be played, null for nothing")
+    ] = UNSET
+
+    def check(self) -> None:
+        if self.decision_id is not None:
+            _check_id(self.decision_id)
+        if self.exclude or self.actions is not None or self.baseline_arm is not UNSET:
+            arms = [*self.exclude, self.baseline_arm] if isinstance(self.baseline_arm, str) else self.exclude
+            actions = self.actions or ()
+            max_costs = [action.max_cost for action in actions if action.max_cost]
+            _check_ids([*arms, *(action.id for action in actions), *chain(*max_costs)])
+            _check_actions(actions)
+            for max_cost in max_costs:
+                for cost in max_cost.values():
+                    micros(cost)
+
+    def command(self, campaign_id: str, *, explain: bool = False) -> Decide:
+        """The command for the engine."""
+        actions = None if self.actions is None else [action.as_json() for action in self.actions]
+        baseline = () if self.baseline_arm is UNSET else (self.baseline_arm,)
+        return Decide(campaign_id, self.decision_id, self.context, self.exclude, actions, explain, baseline)
+
+
+class DecideRequest(DecideItem, kw_only=True):
+    """Which of these arms for this request?"""
+
+    campaign_id: Id
+    explain: Annotated[bool, Meta(description="add what the policy thought of every arm")] = False
+
+    example = {
+        "campaign_id": "summer-sale",
+        "decision_id": "checkout-7f3a",
+        "context": _CONTEXT,
+        "exclude": ["banner-b"],
+        "explain": False,
+    }
+
+    def check(self) -> None:
+        _check_id(self.campaign_id)
+        DecideItem.check(self)
+
+
+class DecideBatch(Body):
+    """Several requests of one campaign, answered in one transaction."""
+
+    campaign_id: Id
+    items: Annotated[list[DecideItem], Meta(max_length=ITEMS_MAX)]
+
+    example = {
+        "campaign_id": "summer-sale",
+        "items": [{"context": _CONTEXT}, {"context": {"device": "tv", "hour": 7, "site": "shop.example"}}],
+    }
+
+    def check(self) -> None:
+        _check_ids([self.campaign_id, *[item.decision_id for item in self.items if item.decision_id is not None]])
+        for item in self.items:
+            if item.exclude or item.actions is not None or item.baseline_arm is not UNSET:
+                item.check()
+
+
+class FeedbackRequest(Body):
+    """What became of a decision: reward, costs, both, or that it was void."""
+
+    campaign_id: Id
+    decision_id: Id
+    reward: Number | None = None
+    costs: Annotated[
+        Annotated[dict[Id, Cost], Meta(max_length=RESOURCES_MAX)] | None,
+        Meta(description="by resource; one that is missing costs 0"),
+    ] = None
+    void: Annotated[bool, Meta(description="not shown: frees the hold, teaches nothing")] = False
+
+    example = _FEEDBACK
+
+    def check(self) -> None:
+        self.check_halves()
+        _check_ids([self.campaign_id, self.decision_id, *(self.costs or ())])
+
+    def check_halves(self) -> None:
+        """Raise a ValueError unless the body has reward or costs, or is void."""
+        if self.void is not (self.reward is None and self.costs is None):
+            if self.void:
+                raise Misfit("void", "must stand alone, without reward and costs")
+            raise ValueError("must have reward, costs or void: true")
+
+    def command(self) -> Feedback:
+        """The command for the engine."""
+        return Feedback(self.campaign_id, self.decision_id, self.reward, self.costs, self.void)
+
+
+class FeedbackBatch(Body):
+    """What became of several decisions, booked in one transaction."""
+
+    items: Annotated[list[FeedbackRequest], Meta(max_length=ITEMS_MAX)]
+
+    example = {"items": [_FEEDBACK]}
+
+    def check(self) -> None:
+        for report in self.items:
+            report.check_halves()
+        # However many reports there are, they have few campaigns and resources.
+        names = {report.campaign_id for report in self.items}
+        names.update(*[report.costs for report in self.items if report.costs])
+        _check_ids([*names, *[report.decision_id for report in self.items]])
+
+
+def read(body: bytes, decoder: Decoder[T]) -> T:
+    """The struct that a body stands for. Raises the Problem of a body that stands for none.
+
+    A batch with bad items is read all the same: among its `items` a Problem stands in the place of each.
+
+    >>> read(b'{"campaign_id": "c", "context": {"hour": 13}}', Decoder(DecideRequest)).context
     {'hour': 13.0}
-    >>> usual_decide(b'{"campaign_id": "c", "context": {"hour": null}}')
     """
-    asked = _decoded(body, _DECIDE)
-    if asked is None or not is_id(asked.campaign_id):
-        return None
-    named = asked.decision_id is None or is_id(asked.decision_id)
-    return asked if named and (not asked.exclude or are_ids(asked.exclude)) else None
-
-
-def usual_decide_batch(body: bytes) -> UsualDecideBatch | None:
-    """Several of them."""
-    batch = _decoded(body, _DECIDE_BATCH)
-    if batch is None or not is_id(batch.campaign_id):
-        return None
-    ids = [item.decision_id for item in batch.items if item.decision_id is not None]
-    ids += [arm for item in batch.items for arm in item.exclude]
-    return batch if are_ids(ids) else None
-
-
-def usual_feedback(body: bytes) -> UsualFeedback | None:
-    """An outcome."""
-    report = _decoded(body, _FEEDBACK)
-    if report is None or not _says_something(report):
-        return None
-    return report if are_ids([report.campaign_id, report.decision_id, *(report.costs or ())]) else None
-
-
-def usual_feedback_batch(body: bytes) -> list[UsualFeedback] | None:
-    """Several of them."""
-    batch = _decoded(body, _FEEDBACK_BATCH)
-    if batch is None or not all(map(_says_something, batch.items)):
-        return None
-    # Campaigns and resources are few, however many reports there are.
-    names = {report.campaign_id for report in batch.items}
-    names.update(*[report.costs for report in batch.items if report.costs])
-    return batch.items if are_ids([*names, *[report.decision_id for report in batch.items]]) else None
-
-
-def _decoded(body: bytes, decoder: Decoder[Usual]) -> Usual | None:
-    if len(body) > DIGITS_MAX and _SAMPLED in body[::_STEP].translate(_DIGITS_ALIKE):
-        return None
     try:
-        return decoder.decode(body)
-    except (DecodeError, UnicodeDecodeError):
-        return None
+        struct = decoder.decode(body)
+        struct.check()
+    except ValueError:  # also what msgspec raises
+        return read_slowly(body, decoder.type)
+    return struct
 
 
-def _says_something(report: UsualFeedback) -> bool:
-    """Whether it is void, or says what came of it, and not both."""
-    return report.void is (report.reward is None and report.costs is None)
+def read_slowly(body: bytes, kind: type[T]) -> T:
+    """The same by the second pass, which finds all errors."""
+    try:
+        value = from_json(body)
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: {error}", kind="not-json") from None
+    struct = _converted(cast(kinds.StructType, kinds.type_info(kind)), value, ())
+    if isinstance(struct, Problem):
+        raise struct
+    return cast(T, struct)
+
+
+def _converted(info: kinds.StructType, value: Any, path: tuple[str, ...]) -> Any:
+    """The struct or, if the value has faults, the Problem that lists the first of them."""
+    try:
+        struct = cast(Body, convert(value, info.cls))
+        struct.check()
+    except ValueError:
+        faults = list(islice(_faults(info, value, path), ERRORS_MAX))
+        if faults:
+            return invalid(".".join(path) or "the body", info.cls.__name__, faults)
+    else:
+        return struct
+    # Nothing is wrong with it but some of its items.
+    ((items, _),) = (option for field in info.fields if field.name == "items" for option in _options(field.type))
+    item = cast(kinds.StructType, cast(kinds.ListType, items).item_type)
+    structs = [_converted(item, part, ("items", str(at))) for at, part in enumerate(value["items"])]
+    return info.cls(**{**value, "items": structs})
+
+
+def _faults(kind: kinds.Type, value: Any, path: tuple[str, ...]) -> Iterator[Fault]:
+    """Every place in a JSON value that its type refuses, and why; the items of a batch are left out."""
+    options = list(_options(kind))
+    option, rule = next((fitting for fitting in options if _fits(fitting[0], value)), (None, None))
+    if option is None:
+        yield path, f"must be {' or '.join(_described(option) for option, _ in options)}"
+        return
+    right = True
+    for fault in _inner_faults(option, value, path):
+        right = False
+        yield fault
+    if right and rule is not None:
+        try:
+            rule(value)
+        except ValueError as error:
+            yield ((*path, error.field), error.message) if isinstance(error, Misfit) else (path, str(error))
+
+
+def _inner_faults(kind: kinds.Type, value: Any, path: tuple[str, ...]) -> Iterator[Fault]:
+    if isinstance(kind, kinds.StructType):
+        names = [field.name for field in kind.fields]
+        for field in kind.fields:
+            if field.name in value:
+                yield from _faults(field.type, value[field.name], (*path, field.name))
+            elif field.required:
+                yield (*path, field.name), "is required"
+        for name in value:
+            if name not in names:
+                yield (*path, name), f"is not a field of this body; its fields are {', '.join(names)}"
+    elif isinstance(kind, kinds.DictType):
+        for name, inner in value.items():
+            for _, message in _faults(kind.key_type, name, ()):
+                yield (*path, name), f"its name {message}"
+            yield from _faults(kind.value_type, inner, (*path, name))
+    elif isinstance(kind, kinds.ListType) and path != ("items",):
+        for at, inner in enumerate(value):
+            yield from _faults(kind.item_type, inner, (*path, str(at)))
+
+
+def _options(kind: kinds.Type, rule: Rule | None = None) -> Iterator[tuple[kinds.Type, Rule | None]]:
+    """The types a value may have, each with the rule for values without other faults."""
+    if isinstance(kind, kinds.Metadata):
+        yield from _options(kind.type, (kind.extra or {}).get("rule"))
+    elif isinstance(kind, kinds.UnionType):
+        for option in kind.types:
+            yield from _options(option)
+    elif isinstance(kind, kinds.StructType) and issubclass(kind.cls, FeedbackRequest):
+        yield kind, lambda value: convert(value, FeedbackRequest).check_halves()
+    else:
+        yield kind, rule
+
+
+# What a value of a type is in JSON, in words without limits and with them.
+_IN_JSON: dict[type[kinds.Type], tuple[tuple[type, ...], str, str]] = {
+    kinds.StructType: ((dict,), "an object", ""),
+    kinds.DictType: ((dict,), "an object", "an object of {} to {} fields"),
+    kinds.ListType: ((list,), "a list", "a list of {} to {} items"),
+    kinds.StrType: ((str,), "a string", "a string of {} to {} characters"),
+    kinds.FloatType: ((int, float), "a finite number", "a number from {} to {}"),
+    kinds.BoolType: ((bool,), "true or false", ""),
+    kinds.NoneType: ((type(None),), "null", ""),
+}
+
+
+def _limits(kind: kinds.Type) -> tuple[float, float]:
+    """The least and the greatest number or size; without a limit the greatest float."""
+    if isinstance(kind, kinds.FloatType):
+        return cast(float, kind.ge), cast(float, kind.le)
+    return getattr(kind, "min_length", None) or 0, getattr(kind, "max_length", None) or _FLOAT_MAX
+
+
+def _fits(kind: kinds.Type, value: Any) -> bool:
+    """Whether a value has the type and keeps its limits, apart from what is inside it."""
+    types, _, limited = _IN_JSON[type(kind)]
+    low, high = _limits(kind)
+    return type(value) in types and (not limited or low <= (len(value) if types[0] is not int else value) <= high)
+
+
+def _described(kind: kinds.Type) -> str:
+    _, unlimited, limited = _IN_JSON[type(kind)]
+    low, high = _limits(kind)
+    return unlimited if high == _FLOAT_MAX else limited.format(low, high)

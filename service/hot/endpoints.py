@@ -1,30 +1,116 @@
-"""The hot endpoints. Here is the long way to them, through FastAPI; `service.hot.exchange` is the short one."""
+"""The hot endpoints: from bytes to commands, and from the engine's answers to a response.
+
+`endpoint` serves them through FastAPI; `service.hot.exchange` serves most requests without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from time import perf_counter
+from typing import Any, NamedTuple
 
+from msgspec.json import Decoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.hot.decide import decide, decide_batch
-from service.hot.feedback import feedback, feedback_batch
+from service.auth import Principal
+from service.engine.commands import Answer, Command
+from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
-from service.routes.access import authorised
+from service.problems import Problem
+from service.responses import Json
+from service.routes.access import authorised, see
 from service.routes.dependencies import metrics_of, submit_together
-from service.schemas.deciding import (
-    DecideBatch,
-    DecideRequest,
-    Decision,
-    Decisions,
-    FeedbackBatch,
-    FeedbackRequest,
-    FeedbackResult,
-    FeedbackResults,
-)
+from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
 ROLE = "decider"
+
+_DECIDE, _DECIDE_BATCH = Decoder(DecideRequest), Decoder(DecideBatch)
+_FEEDBACK, _FEEDBACK_BATCH = Decoder(FeedbackRequest), Decoder(FeedbackBatch)
+
+
+class Submission(NamedTuple):
+    """The commands of one request, run in one transaction, and what makes a response of their answers or raises."""
+
+    commands: Sequence[Command]
+    respond: Callable[[Sequence[Answer | Problem]], Response]
+
+
+def decide(principal: Principal, body: bytes) -> Submission:
+    """Which arm for this request?"""
+    request = read(body, _DECIDE)
+    see(principal, request.campaign_id)
+    return Submission([request.command(request.campaign_id, explain=request.explain)], _single)
+
+
+def decide_batch(principal: Principal, body: bytes) -> Submission:
+    """Which arm for each of these requests?"""
+    batch = read(body, _DECIDE_BATCH)
+    see(principal, batch.campaign_id)
+    items: Sequence[DecideItem | Problem] = batch.items
+    commands = [item if isinstance(item, Problem) else item.command(batch.campaign_id) for item in items]
+    return _batch(commands, "decisions", of_whole=("campaign-not-found", "rules-unknown"))
+
+
+def feedback(principal: Principal, body: bytes) -> Submission:
+    """What became of a decision."""
+    report = read(body, _FEEDBACK)
+    see(principal, report.campaign_id)
+    return Submission([report.command()], _single)
+
+
+def feedback_batch(principal: Principal, body: bytes) -> Submission:
+    """What became of several decisions."""
+    reports: Sequence[FeedbackRequest | Problem] = read(body, _FEEDBACK_BATCH).items
+    if principal.limited:
+        reports = [_if_seen(principal, report) for report in reports]
+    return _batch([report if isinstance(report, Problem) else report.command() for report in reports], "results")
+
+
+def _if_seen(principal: Principal, report: FeedbackRequest | Problem) -> FeedbackRequest | Problem:
+    try:
+        if not isinstance(report, Problem):
+            see(principal, report.campaign_id)
+    except Problem as problem:
+        return problem
+    return report
+
+
+def _single(answers: Sequence[Answer | Problem]) -> Response:
+    (answer,) = answers
+    if isinstance(answer, Problem):
+        raise answer
+    return Json(answer.body, answer.status, replayed=answer.replayed)
+
+
+def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collection[str] = ()) -> Submission:
+    """Several commands, answered in order; a problem stands in its place as `error`.
+
+    A problem of a kind in `of_whole` answers the whole batch. The batch is a repeat if all its commands are.
+    """
+    taken = [command for command in commands if not isinstance(command, Problem)]
+
+    def respond(answers: Sequence[Answer | Problem]) -> Response:
+        results = answers
+        if len(taken) < len(commands):
+            given = iter(answers)
+            results = [command if isinstance(command, Problem) else next(given) for command in commands]
+        bodies: list[dict[str, Any]] = []
+        replayed = bool(results)
+        for result in results:
+            if isinstance(result, Problem):
+                if result.kind in of_whole:
+                    raise result
+                bodies.append({"error": result.document()})
+                replayed = False
+            else:
+                bodies.append(result.body)
+                replayed = replayed and result.replayed
+        return Json({name: bodies}, replayed=replayed)
+
+    return Submission(taken, respond)
+
+
 HOT_ROUTES = (
     HotRoute("/decide", decide, "decide", DecideRequest, Decision, timed=True),
     HotRoute("/decide/batch", decide_batch, "decide", DecideBatch, Decisions),
@@ -39,8 +125,9 @@ def endpoint(route: HotRoute) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         started = perf_counter()
         principal = await authorised(request, ROLE)
-        asked = route.reads(principal, await request.body())
-        response: Response = asked.answered(await submit_together(request, asked.commands) if asked.commands else [])
+        submission: Submission = route.parse(principal, await request.body())
+        commands = submission.commands
+        response = submission.respond(await submit_together(request, commands) if commands else [])
         if route.timed:
             metrics_of(request).decide_seconds.observe(perf_counter() - started)
         return response

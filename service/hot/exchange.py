@@ -20,8 +20,7 @@ from service.auth import key_digest
 from service.components import Components
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
-from service.hot.endpoints import ROLE
-from service.hot.request import Asked
+from service.hot.endpoints import ROLE, Submission
 from service.ids import RequestIds, is_id
 from service.logs import request_id
 from service.metrics import Metrics
@@ -104,8 +103,8 @@ class HotPath:
             return None
         exchange = Exchange(self, connection, head)
         try:
-            asked = head.route.reads(checked(principal, ROLE), body)
-            exchange.submit(engine, asked)
+            submission = head.route.parse(checked(principal, ROLE), body)
+            exchange.submit(engine, submission)
         except Exception as error:  # noqa: BLE001 - the client gets an answer, and the log has what is our fault
             exchange.fail(error)
         return exchange
@@ -154,10 +153,10 @@ class Exchange:
     """A request under way. To uvicorn it is the cycle of its connection, whose public names it has."""
 
     __slots__ = (
-        "_asked",
         "_head",
         "_path",
         "_started",
+        "_submission",
         "_waiter",
         "connection",
         "disconnected",
@@ -170,7 +169,7 @@ class Exchange:
     def __init__(self, path: HotPath, connection: Any, head: Head) -> None:
         self._path, self.connection, self._head = path, connection, head
         self._started = perf_counter()
-        self._asked: Asked | None = None
+        self._submission: Submission | None = None
         self._waiter: Any = None
         self.due = 0.0  # on the loop's clock
         self.disconnected = False
@@ -178,19 +177,19 @@ class Exchange:
         self.response_complete = False
         path.under_way += 1
 
-    def submit(self, engine: Engine, asked: Asked) -> None:
+    def submit(self, engine: Engine, submission: Submission) -> None:
         """Give the commands to the engine, or raise."""
-        if not asked.commands:
-            self._send(asked.answered([]))
+        if not submission.commands:
+            self._send(submission.respond([]))
             return
-        self._asked = asked
-        self._waiter = engine.enqueue(asked.commands, self._deliver)
+        self._submission = submission
+        self._waiter = engine.enqueue(submission.commands, self._deliver)
         self._path.add(self)
 
     def _deliver(self, items: Sequence[Item]) -> None:
-        assert self._asked is not None, "only what was asked is answered"
+        assert self._submission is not None, "only what was asked is answered"
         try:
-            response = self._asked.answered(answers_of(items))
+            response = self._submission.respond(answers_of(items))
         except Exception as error:  # noqa: BLE001 - as above; and the others of the batch are still answered
             self.fail(error)
         else:
@@ -215,7 +214,7 @@ class Exchange:
     def _send(self, response: Response) -> None:
         """Send the answer first, because the client waits for it."""
         self.response_complete = True
-        self._asked = self._waiter = None  # they refer to this exchange: a circle would wait for the garbage collector
+        self._submission = self._waiter = None  # they refer to this exchange: a circle waits for the garbage collector
         connection = self.connection
         gone = self.disconnected or connection.transport.is_closing()
         if not gone:

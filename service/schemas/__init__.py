@@ -1,4 +1,7 @@
-"""Bodies of the interface as pydantic models: strict for requests, open to more fields for responses."""
+"""Bodies of the interface as pydantic models: strict for requests, open to more fields for responses.
+
+The requests of the hot endpoints are in `service.hot.bodies`.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from service.limits import TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.times import moment_microseconds, moment_text
 
-TWICE = "must not have the same id twice"
 DECISION_ID = "0197f0c4-8a00-7000-8000-5d1c2f0b9e11"  # of the examples
 
 
@@ -98,7 +97,7 @@ def unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:
 
 def _unique_ids(ids: list[str]) -> list[str]:
     if len(set(ids)) != len(ids):
-        raise ValueError(TWICE)
+        raise ValueError("must not have the same id twice")
     return ids
 
 
@@ -120,10 +119,10 @@ Moment = Annotated[
     Field(json_schema_extra={"format": "date-time"}),
 ]
 
+# An amount with at most six decimals.
 Amount = Annotated[float, Field(ge=0, le=AMOUNT_MAX), *_exact]
 PositiveAmount = Annotated[float, Field(gt=0, le=AMOUNT_MAX), *_exact]
 SignedAmount = Annotated[float, Field(ge=-AMOUNT_MAX, le=AMOUNT_MAX), *_exact]
-Cost = Annotated[float, Field(ge=0, le=AMOUNT_MAX)]  # a reported cost may have more than six decimals
 
 # By feature name, or a list of numbers if the campaign declares a dimension. Without left_to_right pydantic tries every
 # member of the union, which takes as long as the rest of the body.

@@ -20,5 +20,5 @@ class ProblemDocument(View):
     type: str = shown("urn:cbwk:problem:invalid")
     title: str = shown("A field has a value it cannot have")
     status: int = shown(422)
-    detail: str = shown("the body cannot be taken as it is")
+    detail: str = shown("the body does not fit CampaignConfig; /docs shows what it may be")
     errors: list[FieldError] | None = Field(default=None, examples=[[FieldError.example()]])
