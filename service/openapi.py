@@ -49,14 +49,14 @@ _TAGS = [
 
 @dataclass(frozen=True)
 class HotRoute:
-    """A POST endpoint below FastAPI, with what the document says of it."""
+    """A hot POST endpoint and its entry in the OpenAPI document."""
 
     path: str
     parse: Callable[[Any, bytes], Any]  # from the key's holder and the body to a `service.hot.endpoints.Submission`
     tag: str
     takes: type[Any]  # a struct of `service.hot.bodies`
     answers: type[Answered]
-    timed: bool = False  # `cbwk_decide_seconds` is about it
+    timed: bool = False  # observed by `cbwk_decide_seconds`
     problems: tuple[int, ...] = (400, 401, 403, 404, 409, 413, 422, 503)
 
     def operation(self) -> dict[str, Any]:

@@ -59,10 +59,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -
 
 
 def database_problem(error: Exception) -> Problem:
-    """What a failed read is answered with: by the database's fault it may succeed later, by ours never.
-
-    Raises the error again if it is ours.
-    """
+    """The problem of a read that failed because the database is away. Raises every other error again."""
     if not Database.is_connection_error(error):
         raise error
     return Unavailable("the database did not answer; try again", kind="database-away")
@@ -96,8 +93,8 @@ def parsed(body: bytes, model: type[Model]) -> Model:
 def _faults(details: Iterable[ErrorDetails], body: Any) -> Iterator[Fault]:
     """The fields that are wrong, each with everything that is wrong with it.
 
-    Where a value may be of several kinds pydantic complains for each of them: an error of a field goes if there is one
-    of a field inside it, for then that kind was meant.
+    pydantic reports a value of several kinds once for each kind. The error of a field is left out if a field inside it
+    has one: the caller meant that kind.
     """
     found: dict[tuple[str, ...], list[str]] = {}
     for detail in details:
@@ -157,7 +154,7 @@ def _message(detail: ErrorDetails) -> str:
 
 
 def query_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The same for the query and the path, as FastAPI tells it."""
+    """The errors that FastAPI finds in the query and the path."""
     return [
         {"field": ".".join(map(str, error["loc"][1:])), "message": str(error["msg"])} for error in errors[:ERRORS_MAX]
     ]

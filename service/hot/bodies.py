@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
@@ -91,9 +92,7 @@ class DecideItem(Body):
     """One request of a batch."""
 
     context: Annotated[Features, Meta(description="by feature name, or a list where the campaign declares a dimension")]
-    decision_id: Annotated[Id | None, Meta(description="chosen by the client, which may then repeat the request")] = (
-        None
-    )
+    decision_id: Annotated[Id | None, Meta(description="chosen by the client, to repeat the request safely")] = None
     exclude: Annotated[Sequence[Id], Meta(max_length=EXCLUDE_MAX, description="arms not to choose")] = ()
     actions: Annotated[
         Annotated[list[Action], Meta(min_length=1, max_length=ACTIONS_MAX, extra={"rule": _check_actions})] | None,
@@ -112,9 +111,8 @@ class DecideItem(Body):
             max_costs = [action.max_cost for action in actions if action.max_cost]
             _check_ids([*arms, *(action.id for action in actions), *chain(*max_costs)])
             _check_actions(actions)
-            for max_cost in max_costs:
-                for cost in max_cost.values():
-                    micros(cost)
+            for cost in chain(*(max_cost.values() for max_cost in max_costs)):
+                micros(cost)
 
     def command(self, campaign_id: str, *, explain: bool = False) -> Decide:
         """The command for the engine."""
@@ -200,10 +198,13 @@ class FeedbackBatch(Body):
     def check(self) -> None:
         for report in self.items:
             report.check_halves()
-        # However many reports there are, they have few campaigns and resources.
+        # The reports of a batch share few campaigns and resources.
         names = {report.campaign_id for report in self.items}
         names.update(*[report.costs for report in self.items if report.costs])
         _check_ids([*names, *[report.decision_id for report in self.items]])
+
+
+_type_info: Callable[[type[Body]], Any] = cache(kinds.type_info)
 
 
 def read(body: bytes, decoder: Decoder[T]) -> T:
@@ -228,7 +229,7 @@ def read_slowly(body: bytes, kind: type[T]) -> T:
         value = from_json(body)
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}", kind="not-json") from None
-    struct = _converted(cast(kinds.StructType, kinds.type_info(kind)), value, ())
+    struct = _converted(_type_info(kind), value, ())
     if isinstance(struct, Problem):
         raise struct
     return cast(T, struct)
