@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO, TypeVar
 
+from service.problems import Forbidden, NotFound, Unauthorized
 from service.store.database import Database, DatabaseError
 from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
 
@@ -36,14 +37,6 @@ class Principal:
     role: str
     campaigns: frozenset[str] | None  # None: all
 
-    def may(self, role: str) -> bool:
-        """Return whether the key has the permissions of this role; an admin key has all.
-
-        >>> Principal("key-1", "ads", "decider", None).may("reader")
-        False
-        """
-        return self.role in (role, "admin")
-
     def sees(self, campaign_id: str) -> bool:
         """Return whether the key may see the campaign.
 
@@ -52,10 +45,24 @@ class Principal:
         """
         return self.campaigns is None or campaign_id in self.campaigns
 
+    def check_campaign(self, campaign_id: str) -> None:
+        """Raise NotFound, as if there were no such campaign, where the key may not see it."""
+        if self.campaigns is not None and campaign_id not in self.campaigns:
+            raise NotFound("there is no such campaign", kind="campaign-not-found")
+
     @property
     def limited(self) -> bool:
         """Whether the key is limited to campaigns; it then has no access to anything that concerns all of them."""
         return self.campaigns is not None
+
+
+def checked_role(principal: Principal | None, role: str) -> Principal:
+    """Return the holder of a key if the key is valid and has the role; an admin key has all roles."""
+    if principal is None:
+        raise Unauthorized("the key is not valid, or not any more")
+    if principal.role not in (role, "admin"):
+        raise Forbidden(f"this needs a key with the role {role}", kind="role-missing")
+    return principal
 
 
 ENVIRONMENT_ADMIN = Principal("environment", "CBWK_ADMIN_KEY", "admin", None)

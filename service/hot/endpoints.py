@@ -19,7 +19,7 @@ from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackB
 from service.openapi import HotRoute
 from service.problems import Problem
 from service.responses import Json
-from service.routes.access import authorised, see
+from service.routes.access import authorised
 from service.routes.dependencies import metrics_of, submit_together
 from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
@@ -39,14 +39,14 @@ class Submission(NamedTuple):
 def decide(principal: Principal, body: bytes) -> Submission:
     """Which arm for this request?"""
     request = read(body, _DECIDE)
-    see(principal, request.campaign_id)
+    principal.check_campaign(request.campaign_id)
     return Submission([request.command(request.campaign_id, explain=request.explain)], _single)
 
 
 def decide_batch(principal: Principal, body: bytes) -> Submission:
     """Which arm for each of these requests?"""
     batch = read(body, _DECIDE_BATCH)
-    see(principal, batch.campaign_id)
+    principal.check_campaign(batch.campaign_id)
     items: Sequence[DecideItem | Problem] = batch.items
     commands = [item if isinstance(item, Problem) else item.command(batch.campaign_id) for item in items]
     return _batch(commands, "decisions", of_whole=("campaign-not-found", "rules-unknown"))
@@ -55,7 +55,7 @@ def decide_batch(principal: Principal, body: bytes) -> Submission:
 def feedback(principal: Principal, body: bytes) -> Submission:
     """What became of a decision."""
     report = read(body, _FEEDBACK)
-    see(principal, report.campaign_id)
+    principal.check_campaign(report.campaign_id)
     return Submission([report.command()], _single)
 
 
@@ -70,7 +70,7 @@ def feedback_batch(principal: Principal, body: bytes) -> Submission:
 def _if_seen(principal: Principal, report: FeedbackRequest | Problem) -> FeedbackRequest | Problem:
     try:
         if not isinstance(report, Problem):
-            see(principal, report.campaign_id)
+            principal.check_campaign(report.campaign_id)
     except Problem as problem:
         return problem
     return report

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 from starlette.responses import Response
 
-from service.auth import key_digest
+from service.auth import checked_role, key_digest
 from service.components import Components
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
@@ -28,7 +28,6 @@ from service.middleware import CLIENT_GONE, INTERNAL_ERROR, SECURITY_HEADERS
 from service.openapi import HotRoute
 from service.problems import Problem, Unavailable
 from service.responses import problem_answer
-from service.routes.access import checked
 from service.routes.dependencies import DEADLINE_PASSED
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -103,7 +102,7 @@ class HotPath:
             return None
         exchange = Exchange(self, connection, head)
         try:
-            submission = head.route.parse(checked(principal, ROLE), body)
+            submission = head.route.parse(checked_role(principal, ROLE), body)
             exchange.submit(engine, submission)
         except Exception as error:  # noqa: BLE001 - the client gets an answer, and the log has what is our fault
             exchange.fail(error)

@@ -8,8 +8,8 @@ from fastapi import Depends, Path
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from service.auth import Principal
-from service.problems import Forbidden, NotFound, Unauthorized
+from service.auth import Principal, checked_role
+from service.problems import Forbidden, Unauthorized
 from service.routes.dependencies import keyring_of
 
 
@@ -19,16 +19,7 @@ async def authorised(request: Request, role: str) -> Principal:
     certain, principal = keyring.remembered(key)
     if not certain:
         principal = await run_in_threadpool(keyring.lookup, key)
-    return checked(principal, role)
-
-
-def checked(principal: Principal | None, role: str) -> Principal:
-    """Return the holder of a key; raise a Problem if the key is not valid or lacks the role."""
-    if principal is None:
-        raise Unauthorized("the key is not valid, or not any more")
-    if not principal.may(role):
-        raise Forbidden(f"this needs a key with the role {role}", kind="role-missing")
-    return principal
+    return checked_role(principal, role)
 
 
 def _key(request: Request) -> str:
@@ -43,12 +34,6 @@ def _key(request: Request) -> str:
     if not text:
         raise Unauthorized("send an API key as `Authorization: Bearer …` or `X-API-Key: …`", kind="key-missing")
     return text
-
-
-def see(principal: Principal, campaign_id: str) -> None:
-    """Raise the 404 of an unknown campaign if the key may not see this one."""
-    if not principal.sees(campaign_id):
-        raise NotFound("there is no such campaign", kind="campaign-not-found")
 
 
 async def reader(request: Request) -> Principal:
@@ -77,13 +62,13 @@ CampaignId = Annotated[str, Path(description="id of the campaign", examples=["su
 
 async def readable_campaign(campaign_id: CampaignId, principal: Reader) -> str:
     """Require a campaign that the key may read."""
-    see(principal, campaign_id)
+    principal.check_campaign(campaign_id)
     return campaign_id
 
 
 async def writable_campaign(campaign_id: CampaignId, principal: Admin) -> str:
     """Require a campaign that the key may change."""
-    see(principal, campaign_id)
+    principal.check_campaign(campaign_id)
     return campaign_id
 
 

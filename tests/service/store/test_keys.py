@@ -17,6 +17,7 @@ from service.auth import (
     bootstrap_admin_key,
 )
 from service.problems import Conflict, NotFound
+from service.problems import Forbidden
 from service.store import tables
 from service.store.database import Database, DatabaseError
 from service.store.keys import create_key, find_key, list_keys, revoke_key
@@ -185,7 +186,12 @@ def test_the_text_of_a_key_is_nowhere_on_the_disk(tmp_path, sqlite_template):
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("needed", ROLES)
 def test_a_role_is_for_itself_and_an_admin_for_all(role, needed):
-    assert Principal("key-1", "x", role, None).may(needed) == (role in (needed, "admin"))
+    principal = Principal("key-1", "x", role, None)
+    if role in (needed, "admin"):
+        assert checked_role(principal, needed) is principal
+    else:
+        with pytest.raises(Forbidden, match=needed):
+            checked_role(principal, needed)
 
 
 def test_a_limited_key_sees_its_campaigns_and_no_others():
@@ -275,7 +281,7 @@ def test_the_admin_key_of_the_environment_is_valid_without_the_database(database
     ring = KeyRing(database, ADMIN_KEY)
     database.close()
     assert ring.lookup(ADMIN_KEY) == ENVIRONMENT_ADMIN
-    assert ENVIRONMENT_ADMIN.may("admin")
+    assert ENVIRONMENT_ADMIN.role == "admin"
     assert ring.remembered(ADMIN_KEY[:-1]) == (False, None)
 
 
@@ -300,7 +306,7 @@ def test_the_first_start_shows_an_admin_key_on_a_terminal_and_writes_none(databa
     terminal = Terminal()
     bootstrap_admin_key(database, admin_key=None, stderr=terminal)
     text = terminal.getvalue().split()[-1]
-    assert ring.lookup(text).may("admin")
+    assert ring.lookup(text).role == "admin"
     assert list(tmp_path.rglob("admin.key*")) == []
 
 
@@ -314,7 +320,7 @@ def test_the_first_start_without_a_terminal_writes_an_admin_key_that_only_its_ow
     assert path == tmp_path / ("admin.key" if dialect == "sqlite" else "data/admin.key")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text().strip()
-    assert ring.lookup(text).may("admin")
+    assert ring.lookup(text).role == "admin"
     assert text not in told.getvalue()
     assert "admin.key" in told.getvalue()
 
@@ -340,7 +346,7 @@ def test_a_key_that_cannot_be_written_down_is_not_made(database, tmp_path, monke
     assert len(list(tmp_path.rglob("admin.key.*"))) == 0
 
 
-START = "import sys; from service.auth import bootstrap_admin_key; from service.store.database import Database; \
+START = "import sys; from service.auth import bootstrap_admin_key; from service.store.database import Database; \, checked_role
 bootstrap_admin_key(Database.open(sys.argv[1]), admin_key=None, stderr=sys.stderr)"
 
 
