@@ -15,9 +15,9 @@ from service.auth import (
     KeyRing,
     Principal,
     bootstrap_admin_key,
+    checked_role,
 )
-from service.problems import Conflict, NotFound
-from service.problems import Forbidden
+from service.problems import Conflict, Forbidden, NotFound
 from service.store import tables
 from service.store.database import Database, DatabaseError
 from service.store.keys import create_key, find_key, list_keys, revoke_key
@@ -346,7 +346,7 @@ def test_a_key_that_cannot_be_written_down_is_not_made(database, tmp_path, monke
     assert len(list(tmp_path.rglob("admin.key.*"))) == 0
 
 
-START = "import sys; from service.auth import bootstrap_admin_key; from service.store.database import Database; \, checked_role
+START = "import sys; from service.auth import bootstrap_admin_key; from service.store.database import Database; \
 bootstrap_admin_key(Database.open(sys.argv[1]), admin_key=None, stderr=sys.stderr)"
 
 
