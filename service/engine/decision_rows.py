@@ -19,10 +19,10 @@ from cbwk_core.group import Group
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.domain.explanation import explanation_of, packed
+from service.domain.holdout import would_have
 from service.domain.tickets import numbers_kept
 from service.engine.changes import Columns, LockedCampaign, iso_time, to_json
 from service.engine.commands import Decide
-from service.engine.holdout import would_have
 from service.ids import uuid7
 from service.money import amount
 from service.store.bulk_insert import alike, same

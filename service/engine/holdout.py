@@ -17,20 +17,17 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.arrays import frozen
 from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
 from service.domain.campaign import Campaign
+from service.domain.holdout import HOLDOUT, SHADOW
 from service.engine.changes import Work, to_json
 from service.engine.commands import Decide
 from service.engine.stage_one import is_under_way
-from service.money import ONE
 from service.problems import Invalid, Problem
-
-HOLDOUT, SHADOW = "holdout", "shadow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +88,6 @@ def _would_have(choice: Choice, options: Options) -> dict[str, Any]:
         "probability": float(choice.probability[0]),
         "reward": float(ticket.reward[0]),
         "costs": ticket.costs[0].tolist(),
-    }
-
-
-def would_have(campaign: Campaign, kept: str) -> dict[str, Any]:
-    """What the policy would have done, from a row's `shadow`, in the units of callers."""
-    told = orjson.loads(kept)
-    low, high = campaign.config["reward"]["min"], campaign.config["reward"]["max"]
-    units = [unit / ONE for unit in campaign.policy.problem.unit.tolist()]
-    costs = zip(campaign.resources, told["costs"], units, strict=True)
-    return {
-        "arm": told["arm"],
-        "reason": told["reason"],
-        "probability": told["probability"],
-        "reward": 0.0 if told["arm"] is None else low + told["reward"] * (high - low),
-        "cost": {name: cost * unit for name, cost, unit in costs},
     }
 
 

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, select
 from cbwk_core import two_stage
 from cbwk_core.model import model_of, with_model
 from service.domain.ledger import Account, Ledger
+from service.domain.stage_one import STAGE
 from service.domain.tickets import tickets_from
 from service.engine.cache import load_campaign
 from service.engine.changes import Work
 from service.engine.models import begun_model
-from service.engine.stage_one import STAGE
 from service.store import tables
 from service.store.database import Database
 from service.store.opening_balance import opening_state

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, select
 
 from service.domain.ledger import Account
 from service.engine.changes import LockedCampaign
-from service.engine.settle import Standing
+from service.domain.status import DecisionRecord as Standing
 from service.store import tables
 from service.store.lookup import Lookup
 from service.store.statements import Prepared

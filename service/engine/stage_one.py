@@ -18,6 +18,7 @@ from sqlalchemy import Connection, exists, select
 from cbwk_core import NULL_ARM, stage_estimate, two_stage
 from cbwk_core.state import Stage
 from service.domain.campaign import Campaign
+from service.domain.stage_one import STAGE
 from service.domain.tickets import tickets_from
 from service.engine.cache import load_campaign
 from service.engine.changes import Work
@@ -26,7 +27,6 @@ from service.engine.models import begin_model
 from service.store import tables
 from service.store.database import Database
 
-STAGE = "stage"
 # What a decision has come to when nothing is left to wait for.
 FINAL = ("settled", "voided", "expired")
 
