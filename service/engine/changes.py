@@ -6,8 +6,6 @@ Every new decision, hold, outcome, grant and change leaves a transaction through
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,15 +16,12 @@ from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_col
 
 from cbwk_core import State
 from service.domain.campaign import Campaign
+from service.domain.decision_rows import Columns
 from service.domain.ledger import Account, Ledger
 from service.fault import Reached
 from service.store import tables
 from service.store.bulk_insert import append_columns, append_rows
 from service.store.statements import Prepared, array_of, execute, run_on_arrays
-from service.times import MICROS_PER_SECOND
-
-# Rows of a table, column by column, all of one length.
-Columns = dict[str, Sequence[Any]]
 
 
 class Lesson(NamedTuple):
@@ -220,20 +215,6 @@ def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) 
 def to_json(value: Any) -> str:
     """Compact JSON for a column."""
     return orjson.dumps(value).decode()
-
-
-def iso_time(micros: int) -> str:
-    """A time as the interface writes it.
-
-    >>> iso_time(1_700_000_000_000_000)
-    '2023-11-14T22:13:20Z'
-    """
-    return _iso_second(micros // MICROS_PER_SECOND)
-
-
-@lru_cache(maxsize=256)  # what is decided in one second expires in one second, and there are few terms
-def _iso_second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}Z"
 
 
 Work = LockedCampaign

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from cbwk_core.group import Group, Shape, shape_of
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
+from service.domain.decision_rows import answer_of, rows_of
 from service.engine.changes import LockedCampaign
 from service.engine.commands import Answer, Decide, Item
-from service.engine.decision_rows import answer_of, is_same_request, record, record_group, rows_of, says_more
+from service.engine.decision_rows import is_same_request, record, record_group, says_more
 from service.engine.holdout import Options, diverted, unfit
 from service.engine.horizon import is_over
 from service.engine.stage_one import is_under_way

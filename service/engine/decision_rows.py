@@ -6,10 +6,9 @@ than everything else that is done for them; as columns each is a list that is ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import compress, repeat
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -17,19 +16,15 @@ import orjson
 from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.group import Group
 from cbwk_core.ticket import ENDED
-from service.domain.campaign import Campaign
-from service.domain.explanation import explanation_of, packed
-from service.domain.holdout import would_have
+from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, rows_of
+from service.domain.explanation import packed
 from service.domain.tickets import numbers_kept
-from service.engine.changes import Columns, LockedCampaign, iso_time, to_json
+from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Decide
 from service.ids import uuid7
-from service.money import amount
 from service.store.bulk_insert import alike, same
 
 DIGEST_BYTES = 8
-# The columns of the table hold, and which of a decision's they are.
-_OF_HOLD = (("campaign", "campaign"), ("decision", "sequence"), ("amounts", "hold"), ("expires_at", "expires_at"))
 
 
 def record(
@@ -165,94 +160,6 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
         "numbers": numbers_kept(ticket)[:made],
         "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
     }
-
-
-def holds_of(columns: Columns) -> Columns:
-    """What the table `hold` keeps of decisions: each has a row that goes when it is settled; null has none."""
-    held = {name: columns[column] for name, column in _OF_HOLD}
-    if NULL_ARM not in columns["arm"]:
-        return held
-    return {name: [*compress(column, columns["hold"])] for name, column in held.items()}
-
-
-def bodies_of(
-    campaign_ids: Iterable[str], resources: Iterable[tuple[str, ...]], columns: Columns
-) -> list[dict[str, Any]]:
-    """The answers to decisions that nobody asked to explain, given each one's campaign and its resources."""
-    times = {time: _time(time) for time in set(columns["expires_at"])}
-    return [
-        *map(
-            _body,
-            campaign_ids,
-            columns["decision_id"],
-            columns["arm_id"],
-            columns["reason"],
-            columns["probability"],
-            map(_amounts, resources, columns["hold"]),
-            map(times.__getitem__, columns["expires_at"]),
-            columns["round"],
-            columns["policy_version"],
-        )
-    ]
-
-
-def answer_of(campaign: Campaign, row: Any, explain: bool) -> dict[str, Any]:
-    """The answer to a decision, from its row alone: what a repeat gets is what the first got."""
-    body = _body(
-        campaign.id,
-        row["decision_id"],
-        row["arm_id"],
-        row["reason"],
-        row["probability"],
-        _amounts(campaign.resources, row["hold"]),
-        _time(row["expires_at"]),
-        row["round"],
-        row["policy_version"],
-    )
-    if row["shadow"] is not None:
-        body["would_have"] = would_have(campaign, row["shadow"])
-    return body | explanation_of(campaign, row) if explain else body
-
-
-def _body(
-    campaign_id: str,
-    decision_id: str,
-    arm: str | None,
-    reason: str,
-    probability: float,
-    hold: Mapping[str, float],
-    expires_at: str | None,
-    round_number: int,
-    policy_version: int,
-) -> dict[str, Any]:
-    return {
-        "decision_id": decision_id,
-        "campaign_id": campaign_id,
-        "arm": arm,
-        "reason": reason,
-        "probability": probability,
-        "hold": hold,
-        "expires_at": expires_at,
-        "round": round_number,
-        "policy_version": policy_version,
-    }
-
-
-@lru_cache(maxsize=4096)  # there are as many as arms
-def _amounts(resources: tuple[str, ...], hold: str | None) -> Mapping[str, float]:
-    if hold is None:
-        return {}
-    return {resource: amount(held) for resource, held in zip(resources, orjson.loads(hold), strict=True)}
-
-
-def _time(micros: int | None) -> str | None:
-    return None if micros is None else iso_time(micros)
-
-
-def rows_of(columns: Columns) -> Iterator[dict[str, Any]]:
-    """The same row by row, as they will be read again."""
-    for row in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, row, strict=True))
 
 
 def is_same_request(row: Any, request: Decide) -> bool:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 
 from cbwk_core import RULES_KNOWN
+from service.domain.decision_rows import rows_of
 from service.domain.ledger import Ledger
 from service.engine import decide as deciding
 from service.engine.cache import load_campaign
 from service.engine.changes import Work
 from service.engine.commands import Decide
-from service.engine.decision_rows import is_same_request, rows_of
+from service.engine.decision_rows import is_same_request
 from service.engine.log_fold import Event, advance, beginning, events
 from service.store import tables
 from service.store.database import Database

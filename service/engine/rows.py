@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, bindparam, select
 
 from service.domain.ledger import Account
-from service.engine.changes import LockedCampaign
 from service.domain.status import DecisionRecord as Standing
+from service.engine.changes import LockedCampaign
 from service.store import tables
 from service.store.lookup import Lookup
 from service.store.statements import Prepared
