@@ -16,7 +16,8 @@ from threading import Lock
 from typing import TextIO, TypeVar
 
 from service.problems import Forbidden, NotFound, Unauthorized
-from service.store.database import Database, DatabaseError
+from service.store.database import Database
+from service.store.errors import DatabaseError
 from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
 
 CACHE_SECONDS_MAX = 3.0  # a revoked key is still accepted for at most this long
@@ -164,7 +165,7 @@ def bootstrap_admin_key(database: Database, *, admin_key: str | None, stderr: Te
     if admin_key is not None:
         return
     with database.write() as connection:
-        database.take_turn(connection)
+        database.lock_replicas(connection)
         if usable_admin_keys(connection):
             return
         now = database.now_micros(connection)

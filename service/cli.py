@@ -49,7 +49,8 @@ def serve(
 
     from service import logs, server
     from service.auth import bootstrap_admin_key
-    from service.store.database import Database, DatabaseError
+    from service.store.database import Database
+    from service.store.errors import DatabaseError
     from service.store.migrate import migrate as run_migrations
 
     logs.configure_logs(settings.log_level)
@@ -73,7 +74,7 @@ def migrate(database_url: DatabaseUrl = None) -> None:
     """Bring the database to the tables of this version."""
     settings = settings_of(database_url=database_url)
 
-    from service.store.database import DatabaseError
+    from service.store.errors import DatabaseError
     from service.store.migrate import migrate as run_migrations
 
     try:

@@ -37,7 +37,8 @@ def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -
     """The database of the settings, with the tables of this version; what is wrong with it is one line."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.store.database import Database, DatabaseError
+    from service.store.database import Database
+    from service.store.errors import DatabaseError
     from service.store.migrate import require_migrated
 
     settings = settings_of(database_url=url, statement_timeout_ms=statement_timeout_ms)

@@ -22,7 +22,8 @@ from service.domain.tickets import numbers_kept
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Decide
 from service.ids import uuid7
-from service.store.bulk_insert import alike, same
+from service.store.bulk_insert import compact_column as alike
+from service.store.bulk_insert import constant_column as same
 
 DIGEST_BYTES = 8
 

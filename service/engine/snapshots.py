@@ -46,7 +46,7 @@ class Snapshots:
             if known is None:
                 continue
             try:
-                with self._database.write_standing(user) as connection:
+                with self._database.write_dedicated(user) as connection:
                     self._save(connection, known)
             except Exception as error:  # noqa: BLE001 - the next snapshot may succeed
                 log.warning("snapshot not written", error=type(error).__name__)

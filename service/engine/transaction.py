@@ -82,7 +82,7 @@ class Transactions:
         """Answer every item in one transaction, or raise."""
         self.conclude()
         changes = Changes()
-        with self._database.write_standing(self) as connection:
+        with self._database.write_dedicated(self) as connection:
             now = self._database.now_micros(connection)
             by_campaign: dict[str | None, list[Item]] = defaultdict(list)
             for item in items:

@@ -39,7 +39,7 @@ def main() -> None:
             _say({"progress": progress})
 
     try:
-        with Database.open_beside(asked["database_url"]) as database:
+        with Database.open_read_only(asked["database_url"]) as database:
             _say({"result": work_out(database, asked["campaign_id"], asked["request"], told)})
     except NothingLogged as error:
         _say({"failed": {"code": "nothing-logged", "message": str(error)}})

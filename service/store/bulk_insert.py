@@ -1,4 +1,4 @@
-"""Many rows at once: INSERTs of many rows on SQLite, COPY on PostgreSQL, where it takes a fifth of the time."""
+"""Bulk insert: statements with many rows on SQLite, COPY on PostgreSQL, which takes a fifth of the time of INSERT."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ POSTGRESQL_TYPES = {
     Boolean: "bool",
     LargeBinary: "bytea",
 }
-# So many rows in one statement take SQLite three quarters of the time that one after the other does, and half of it
-# where half of the columns are the same in all; 64 columns would still fit into the 32,766 parameters it takes.
-TOGETHER = (256, 64, 16, 4)
-# Python 3.12 had a warning for each parameter with a number, until 3.12.4 knew it for a mistake.
+# A statement with many rows takes SQLite three quarters of the time of single rows, and half of it if half of the
+# columns are constant. SQLite accepts 32,766 parameters: enough for 256 rows of 127 columns.
+ROWS_PER_STATEMENT = (256, 64, 16, 4)
+# Python 3.12.0 to 3.12.3 warn about each numbered parameter by mistake.
 NUMBERED = not (3, 12, 0) <= sys.version_info[:3] < (3, 12, 4)
 _BITS = {"int2": 16, "int4": 32, "int8": 64}
 _PACKED = {"int2": "h", "int4": "i", "int8": "q"}
@@ -39,22 +39,22 @@ _FIRST = itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of one kind of row, and how either database is told of them."""
+    """The columns of one kind of row, and the statements of both databases for them."""
 
     names: tuple[str, ...]
-    listed: list[str]
     types: tuple[str, ...]
-    whole: list[tuple[int, int]]  # where whole numbers stand, and what each must be less than, with either sign
-    real: list[int]  # where other numbers stand
-    pick_whole: Callable[[Sequence[Any]], Sequence[Any]]  # these numbers of a row
-    pick_real: Callable[[Sequence[Any]], Sequence[Any]]
-    packed: Struct  # what takes the whole ones, and no larger ones
+    pick: Callable[[Mapping[str, Any]], Sequence[Any]]  # the values out of a row by column
+    integers: list[tuple[int, int]]  # positions of integers, and the bound of their absolute values
+    reals: list[int]  # positions of other numbers
+    pick_integers: Callable[[Sequence[Any]], Sequence[Any]]  # out of a sequence
+    pick_reals: Callable[[Sequence[Any]], Sequence[Any]]
+    packed: Struct  # fails on integers that are too large
     insert: str
     copy: str
 
 
-class Same(Sequence[Any]):
-    """A column that has one value in all its rows: to SQLite, a parameter that is given once."""
+class ConstantColumn(Sequence[Any]):
+    """A column with the same value in all rows: for SQLite, one parameter that all rows share."""
 
     __slots__ = ("rows", "value")
 
@@ -68,45 +68,42 @@ class Same(Sequence[Any]):
         return repeat(self.value, self.rows)
 
     def __getitem__(self, at: Any) -> Any:
-        asked = range(self.rows)[at]
-        return self.value if isinstance(asked, int) else [self.value] * len(asked)
+        positions = range(self.rows)[at]
+        return self.value if isinstance(positions, int) else [self.value] * len(positions)
 
 
-def same(value: Any, rows: int) -> Sequence[Any]:
-    """A column of so many rows with one value; of a few, a list like any other, which is quicker to read."""
-    return Same(value, rows) if rows >= TOGETHER[-1] else [value] * rows
+def constant_column(value: Any, rows: int) -> Sequence[Any]:
+    """A column with one value; a short one is a list, which is faster to read."""
+    return ConstantColumn(value, rows) if rows >= ROWS_PER_STATEMENT[-1] else [value] * rows
 
 
-def alike(column: list[Any]) -> Sequence[Any]:
-    """A column, as one value if it has no other."""
-    few = len(column) < TOGETHER[-1]
-    return column if few or column.count(column[0]) < len(column) else Same(column[0], len(column))
+def compact_column(column: list[Any]) -> Sequence[Any]:
+    """The column, as a `ConstantColumn` if all its values are equal."""
+    if len(column) < ROWS_PER_STATEMENT[-1] or column.count(column[0]) < len(column):
+        return column
+    return ConstantColumn(column[0], len(column))
 
 
 def append_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows of plain Python values, all with the columns of the first."""
+    """Insert rows of Python values, all with the columns of the first."""
     if not rows:
         return
     columns = _columns(table, tuple(rows[0]), connection.dialect)
-    # Rows that one piece of code has made have their columns in one order.
-    ordered = all(list(row) == columns.listed for row in rows)
-    values = [tuple(row.values()) if ordered else tuple(row[name] for name in columns.names) for row in rows]
-    width = len(columns.names)
-    assert ordered or all(len(row) == width for row in rows), f"rows of {table.name} have different columns"
-    _add(connection, table, columns, [*zip(*values, strict=True)])
+    assert all(len(row) == len(columns.names) for row in rows), f"rows of {table.name} have different columns"
+    _insert(connection, table, columns, [*zip(*map(columns.pick, rows), strict=True)])
 
 
 def append_columns(connection: Connection, table: Table, blocks: Sequence[Mapping[str, Sequence[Any]]]) -> None:
-    """Add rows that are given column by column, blocks of one or more, all with the columns of the first."""
+    """Insert rows that are given as columns, in blocks that all have the columns of the first."""
     if not blocks:
         return
     columns = _columns(table, tuple(blocks[0]), connection.dialect)
     if len(blocks) == 1:
         given = [*blocks[0].values()]
     else:
-        assert all(list(block) == columns.listed for block in blocks), f"rows of {table.name} have different columns"
-        given = [[*chain.from_iterable(parts)] for parts in zip(*(block.values() for block in blocks), strict=True)]
-    _add(connection, table, columns, given)
+        assert all(tuple(block) == columns.names for block in blocks), f"rows of {table.name} have different columns"
+        given = [[*chain.from_iterable(pieces)] for pieces in zip(*(block.values() for block in blocks), strict=True)]
+    _insert(connection, table, columns, given)
 
 
 @lru_cache(maxsize=256)
@@ -114,43 +111,43 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
     quote = dialect.identifier_preparer
     into = f"{quote.format_table(table)} ({', '.join(quote.quote(name) for name in names)})"
     types = tuple(POSTGRESQL_TYPES[type(table.c[name].type)] for name in names)
-    whole = [(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS]
-    real = [at for at, kind in enumerate(types) if kind == "float8"]
+    integers = [(at, 1 << (_BITS[kind] - 1)) for at, kind in enumerate(types) if kind in _BITS]
+    reals = [at for at, kind in enumerate(types) if kind == "float8"]
     return _Columns(
         names=names,
-        listed=list(names),
         types=types,
-        whole=whole,
-        real=real,
-        pick_whole=_picking([at for at, _ in whole]),
-        pick_real=_picking(real),
-        packed=Struct("=" + "".join(_PACKED[types[at]] for at, _ in whole)),
+        pick=itemgetter(*names),
+        integers=integers,
+        reals=reals,
+        pick_integers=_picker([at for at, _ in integers]),
+        pick_reals=_picker(reals),
+        packed=Struct("=" + "".join(_PACKED[types[at]] for at, _ in integers)),
         insert=f"INSERT INTO {into} VALUES ({', '.join('?' for _ in names)})",
         copy=f"COPY {into} FROM STDIN WITH (FORMAT BINARY)",
     )
 
 
-def _picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes the values at these places out of a row, none or one of them too."""
-    return itemgetter(*places) if len(places) > 1 else lambda row: [row[at] for at in places]
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The function that takes the values at these positions, of which there may be none, out of a row."""
+    return itemgetter(*positions) if len(positions) > 1 else lambda row: [row[at] for at in positions]
 
 
 def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
-    """Refuse numbers that the two databases would keep differently, or not at all.
+    """Refuse numbers that the two databases would store differently.
 
-    Of a number with too many bits psycopg sends the lowest ones, and SQLite keeps all; NaN is NULL to SQLite.
+    psycopg truncates an integer with too many bits, and SQLite stores all of them; SQLite stores NaN as NULL.
     """
-    for at, bound in columns.whole:
+    for at, bound in columns.integers:
         least, most = _extremes(given[at])
         if not -bound <= least <= most < bound:
             raise OverflowError(f"a number for {table.name}.{columns.names[at]} has too many bits")
-    for at in columns.real:
+    for at in columns.reals:
         if not all(map(isfinite, _present(given[at]))):
             raise ValueError(f"a number for {table.name}.{columns.names[at]} is not finite")
 
 
 def _extremes(column: Sequence[Any]) -> tuple[int, int]:
-    """The least and the greatest number of a column; 0 stands for none."""
+    """The least and the greatest number of a column; 0 if it has none."""
     if type(column) is range:
         return column[0] or 0, column[-1] or 0
     numbers = _present(column)
@@ -158,52 +155,52 @@ def _extremes(column: Sequence[Any]) -> tuple[int, int]:
 
 
 def _present(column: Sequence[Any]) -> Sequence[Any]:
-    if type(column) is Same:
+    if type(column) is ConstantColumn:
         column = [column.value]
     return [number for number in column if number is not None] if None in column else column
 
 
-def _add(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
+def _insert(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     single = [*map(_FIRST, given)] if len(given[0]) == 1 else None
     if single is None or not _is_sound(columns, single):
         _check(table, columns, given)
     if connection.dialect.name == "postgresql":
         _copy(connection, columns, given)
     elif single is None:
-        _insert(connection, columns, given)
+        _insert_rows(connection, columns, given)
     else:
         assert sum(map(len, given)) == len(given), "columns have different lengths"
         execute(connection, columns.insert, single).close()
 
 
 def _is_sound(columns: _Columns, row: Sequence[Any]) -> bool:
-    """Whether a single row has nothing to refuse, in little time; False if unsure."""
+    """A fast check that a single row has nothing to refuse; False if it is uncertain."""
     try:
-        columns.packed.pack(*columns.pick_whole(row))
-        return isfinite(sum(columns.pick_real(row)))
-    except (struct.error, TypeError, OverflowError):  # too large, or nothing at all
+        columns.packed.pack(*columns.pick_integers(row))
+        return isfinite(sum(columns.pick_reals(row)))
+    except (struct.error, TypeError, OverflowError):  # a number is too large or missing
         return False
 
 
-def _insert(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
+def _insert_rows(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     start, rows = 0, len(given[0])
-    if rows >= TOGETHER[-1]:
+    if rows >= ROWS_PER_STATEMENT[-1]:
         assert all(len(column) == rows for column in given), "columns have different lengths"
-        shared = tuple(NUMBERED and type(column) is Same for column in given)
-        once = [column[0] for column, in_all in zip(given, shared, strict=True) if in_all]
-        others = [column for column, in_all in zip(given, shared, strict=True) if not in_all]
-        for size in TOGETHER:
+        shared = tuple(NUMBERED and type(column) is ConstantColumn for column in given)
+        constants = [column[0] for column, is_shared in zip(given, shared, strict=True) if is_shared]
+        others = [column for column, is_shared in zip(given, shared, strict=True) if not is_shared]
+        for size in ROWS_PER_STATEMENT:
             while rows - start >= size:
-                together = once + _row_by_row(others, start, size)
-                execute(connection, _insert_together(columns.insert, shared, size), together).close()
+                parameters = constants + _row_by_row(others, start, size)
+                execute(connection, _statement(columns.insert, shared, size), parameters).close()
                 start += size
     if start < rows:
-        left = [*zip(*(column[start:] for column in given), strict=True)]
-        execute_many(connection, columns.insert, left).close()
+        rest = [*zip(*(column[start:] for column in given), strict=True)]
+        execute_many(connection, columns.insert, rest).close()
 
 
 def _row_by_row(given: Sequence[Sequence[Any]], start: int, size: int) -> list[Any]:
-    """So many rows of columns in one list; put there a column at a time, which takes a third of zip's time.
+    """`size` rows of columns in one list, filled column by column, which takes a third of the time of zip.
 
     >>> _row_by_row([range(5), "abcde"], start=1, size=2)
     [1, 'b', 2, 'c']
@@ -216,15 +213,15 @@ def _row_by_row(given: Sequence[Sequence[Any]], start: int, size: int) -> list[A
 
 
 @lru_cache(maxsize=64)
-def _insert_together(one: str, shared: tuple[bool, ...], size: int) -> str:
-    """Parameters by number: first those that all rows share, then the others row by row."""
+def _statement(insert: str, shared: tuple[bool, ...], size: int) -> str:
+    """An INSERT of `size` rows with numbered parameters: first those that all rows share, then the others by row."""
+    into, row = insert.split(" VALUES ")
     if not any(shared):
-        into, row = one.split(" VALUES ")
         return f"{into} VALUES {', '.join([row] * size)}"
     first, further = count(1), count(1 + sum(shared))
-    of_all = [f"?{next(first)}" if each else None for each in shared]
-    rows = (", ".join(number or f"?{next(further)}" for number in of_all) for _ in range(size))
-    return f"{one.partition(' VALUES ')[0]} VALUES {', '.join(f'({row})' for row in rows)}"
+    common = [f"?{next(first)}" if is_shared else None for is_shared in shared]
+    rows = (", ".join(number or f"?{next(further)}" for number in common) for _ in range(size))
+    return f"{into} VALUES {', '.join(f'({row})' for row in rows)}"
 
 
 def _copy(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A few bytes that say whether an outcome is still as it was written: money hangs on it, and disks do fail."""
+"""The digest of an outcome, which shows damage of its row: accounts depend on it, and disks fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AFTER_REWARD = ("costs", "spent", "released", "taught", "policy_version", "warn
 
 
 def outcome_digest(row: Mapping[str, Any]) -> bytes:
-    """Of all columns of an outcome, the same before it is written and after it was read from either database."""
+    """The digest of all columns of an outcome, the same before writing and after reading from either database."""
     values = [row[name] for name in _BEFORE_REWARD]
     values.append(None if row["reward"] is None else float(row["reward"]))
     values += [row[name] for name in _AFTER_REWARD]

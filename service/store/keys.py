@@ -1,4 +1,4 @@
-"""API keys. A key is 256 random bits; only their SHA-256 is kept: who reads the database can use none of them."""
+"""API keys. A key is 256 random bits; the database has only its SHA-256, so that a reader of it can use no key."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from service.problems import Conflict, NotFound
 from service.store.tables import ROLES, api_key, audit
 
-_PREFIX = "cbwk_"  # by which people, and tools that search for leaked secrets, know a key when they see one
+_PREFIX = "cbwk_"  # lets people, and tools that search for leaked secrets, recognise a key
 _KEY_BYTES = 32
 _KEY_LENGTH = len(_PREFIX) + 43  # base64url without padding
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """What is known of a key; its text is not."""
+    """A key without its text, which is not stored."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ def create_key(
     *,
     actor: str | None = None,
 ) -> tuple[str, str]:
-    """Make a key and return its id and its text, which nobody can ask for again. An actor is written to the audit."""
+    """Create a key and return its id and its text, which cannot be read again. An actor is written to the audit."""
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}")
     key_id = f"key-{secrets.token_hex(8)}"
@@ -60,18 +60,16 @@ def create_key(
 
 
 def list_keys(connection: Connection) -> list[StoredKey]:
-    """Every key there ever was, oldest first, revoked ones too: the audit names them."""
-    return [
-        _stored(row) for row in connection.execute(_COLUMNS.order_by(api_key.c.created_at, api_key.c.id)).mappings()
-    ]
+    """All keys, oldest first, with revoked ones: the audit names them."""
+    return [*map(_stored, connection.execute(_COLUMNS.order_by(api_key.c.created_at, api_key.c.id)).mappings())]
 
 
 def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | None = None) -> None:
-    """Make a key invalid for good; a second time is no error. An actor is written to the audit.
+    """Revoke a key for good; revoking it again is no error. An actor is written to the audit.
 
-    Raises NotFound, or Conflict for the last key that can make others.
+    Raises NotFound, or Conflict for the last key that can create keys.
     """
-    # Locked first, in a statement of its own: of two admins who revoke each other's key at once, one must fail.
+    # A statement of its own locks first: if two admins revoke each other's key at the same time, one must fail.
     admins = usable_admin_keys(connection, lock=True)
     row = connection.execute(_COLUMNS.where(api_key.c.id == key_id)).mappings().one_or_none()
     if row is None:
@@ -85,7 +83,7 @@ def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | No
 
 
 def find_key(connection: Connection, text: str) -> StoredKey | None:
-    """The valid key with this text. What cannot be one is not asked for."""
+    """The valid key with this text; a text that cannot be a key costs no query."""
     if len(text) != _KEY_LENGTH or not text.startswith(_PREFIX) or not text.isascii():
         return None
     found = connection.execute(_COLUMNS.where(api_key.c.digest == _digest(text), api_key.c.revoked_at.is_(None)))
@@ -94,7 +92,7 @@ def find_key(connection: Connection, text: str) -> StoredKey | None:
 
 
 def usable_admin_keys(connection: Connection, *, lock: bool = False) -> list[str]:
-    """The ids of the valid keys that may make keys: admins of all campaigns, not of some."""
+    """The ids of the valid keys that may create keys: admins of all campaigns."""
     rows = (
         select(api_key.c.id)
         .where(api_key.c.role == "admin", api_key.c.campaigns.is_(None), api_key.c.revoked_at.is_(None))
@@ -110,14 +108,7 @@ _COLUMNS = select(
 
 def _stored(row: RowMapping) -> StoredKey:
     campaigns = None if row["campaigns"] is None else frozenset(json.loads(row["campaigns"]))
-    return StoredKey(
-        id=row["id"],
-        name=row["name"],
-        role=row["role"],
-        campaigns=campaigns,
-        created_at=row["created_at"],
-        revoked_at=row["revoked_at"],
-    )
+    return StoredKey(**{**row, "campaigns": campaigns})
 
 
 def _digest(text: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Rows that are found by their campaign and one more column, many in one statement.
+"""Finds rows by their campaign and one more column, many in one statement.
 
-PostgreSQL is asked for each of them in a subquery of its own, which OFFSET 0 keeps apart. Given a list it may decide to
-walk through all rows of the campaign instead, and keep to that: the plan of a prepared statement stems from its first
-uses, when there were hardly any rows. SQLite has no arrays; it takes as many parameters as there are values.
+On PostgreSQL each row has a subquery of its own, which OFFSET 0 keeps separate. With a list PostgreSQL may scan all
+rows of the campaign and stay with that plan: the plan of a prepared statement comes from its first executions, when the
+table was almost empty. SQLite has no arrays and gets one parameter per value.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from sqlalchemy import Connection, Table, bindparam, select
 from service.store.bulk_insert import POSTGRESQL_TYPES
 from service.store.statements import Prepared, Row, array_of, execute, run_on_arrays
 
-# Two parameters each, of which SQLite takes 32,766.
+# Each pair is two parameters, and SQLite accepts 32,766.
 PAIRS_MAX = 8_192
 
 
 class Lookup:
-    """Rows of one table, in no order."""
+    """Rows of one table, in no particular order."""
 
     def __init__(self, table: Table, column: str) -> None:
         self._names = tuple(table.c.keys())
         chosen = [table.c[name] for name in self._names]
         kind = POSTGRESQL_TYPES[type(table.c[column].type)]
-        self._in_arrays = (
+        self._by_arrays = (
             f"SELECT {', '.join(f'found.{name}' for name in self._names)}"
-            f" FROM unnest({array_of('int4')}, {array_of(kind)}) AS asked (campaign, wanted) CROSS JOIN LATERAL"
-            f" (SELECT * FROM {table.name} WHERE campaign = asked.campaign AND {column} = wanted OFFSET 0) AS found"
+            f" FROM unnest({array_of('int4')}, {array_of(kind)}) AS pair (campaign, value) CROSS JOIN LATERAL"
+            f" (SELECT * FROM {table.name} WHERE campaign = pair.campaign AND {column} = pair.value OFFSET 0) AS found"
         )
-        self._of_one = Prepared(
+        self._of_campaign = Prepared(
             lambda among: select(*chosen).where(table.c.campaign == bindparam("number"), among.has(table.c[column]))
         )
-        self._of_several = (
-            # CROSS asks SQLite to begin with what is asked for.
-            f"SELECT {', '.join(f'{table.name}.{name}' for name in self._names)} FROM asked CROSS JOIN {table.name}"
-            f" WHERE {table.name}.campaign = asked.campaign AND {table.name}.{column} = asked.wanted"
+        self._of_campaigns = (
+            # CROSS makes SQLite begin with the wanted pairs.
+            f"SELECT {', '.join(f'{table.name}.{name}' for name in self._names)} FROM pair CROSS JOIN {table.name}"
+            f" WHERE {table.name}.campaign = pair.campaign AND {table.name}.{column} = pair.value"
         )
 
     def fetch(self, connection: Connection, wanted: Sequence[tuple[int, Any]]) -> list[Row]:
-        """Those of these campaigns with these values, which are all different."""
+        """The rows with these pairs of campaign and value, which are all different."""
         if not wanted:
             return []
         if connection.dialect.name == "postgresql":
-            return self._rows(run_on_arrays(connection, self._in_arrays, wanted))
+            return self._rows(run_on_arrays(connection, self._by_arrays, wanted))
         if len({number for number, _ in wanted}) == 1:
-            return self._of_one.fetch(connection, [each for _, each in wanted], number=wanted[0][0])
-        parts = [wanted[start : start + PAIRS_MAX] for start in range(0, len(wanted), PAIRS_MAX)]
-        return [row for part in parts for row in self._paired(connection, part)]
+            return self._of_campaign.fetch(connection, [each for _, each in wanted], number=wanted[0][0])
+        slices = [wanted[start : start + PAIRS_MAX] for start in range(0, len(wanted), PAIRS_MAX)]
+        return [row for pairs in slices for row in self._paired(connection, pairs)]
 
     def _paired(self, connection: Connection, pairs: Sequence[tuple[int, Any]]) -> list[Row]:
-        # As few texts as there are powers of two; NULL finds nothing.
+        # Filled up to a power of two, so that there are few statements; NULL matches nothing.
         length = 1 << (len(pairs) - 1).bit_length()
         filled = chain.from_iterable([*pairs, *[(None, None)] * (length - len(pairs))])
-        return self._rows(execute(connection, self.text_of_several(length), [*filled]))
+        return self._rows(execute(connection, self.statement_of_pairs(length), [*filled]))
 
-    def text_of_several(self, length: int) -> str:
-        """What SQLite is given for so many values of several campaigns."""
-        return f"{_asked(length)} {self._of_several}"
+    def statement_of_pairs(self, length: int) -> str:
+        """SQLite's statement for this number of pairs of several campaigns."""
+        return f"{_pairs(length)} {self._of_campaigns}"
 
     def _rows(self, cursor: Any) -> list[Row]:
         try:
@@ -71,5 +71,5 @@ class Lookup:
 
 
 @lru_cache(maxsize=16)
-def _asked(length: int) -> str:
-    return f"WITH asked (campaign, wanted) AS (VALUES {', '.join(['(?, ?)'] * length)})"
+def _pairs(length: int) -> str:
+    return f"WITH pair (campaign, value) AS (VALUES {', '.join(['(?, ?)'] * length)})"

@@ -1,4 +1,4 @@
-"""Bring a database to the tables of this version: Alembic's revisions in `migrations/`, forward only."""
+"""Migrates a database to the tables of this version with Alembic's revisions in `migrations/`, forward only."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 import service
-from service.store.database import Database, DatabaseNotMigrated
+from service.store.database import Database
+from service.store.errors import DatabaseNotMigrated
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a migration did: the revision found, None in an empty database, and the revision left behind."""
+    """The revision before a migration, None for an empty database, and after it."""
 
     before: str | None
     after: str
 
 
 def migrate(url: str) -> Migration:
-    """Run every revision the database has not had yet, all in one transaction.
+    """Run every missing revision, all in one transaction.
 
-    Replicas that start at once take turns, and those that come later find nothing to do; on SQLite they are refused.
+    Replicas that start together run one after the other, and the later ones find nothing to do; SQLite refuses them.
     Raises a `DatabaseError`.
     """
-    # Some revisions take their time, and who waits for their turn must wait as long as they take.
+    # A revision may take long, and the other replicas wait for its end.
     with (
         Database.open(url, statement_timeout_ms=0, lock_timeout_ms=0, idle_in_transaction_timeout_ms=0) as database,
         database.write() as connection,
     ):
-        database.take_turn(connection)
+        database.lock_replicas(connection)
         before = _revision(connection)
         if before != newest_revision():
             _upgrade(database, connection)
@@ -40,7 +41,7 @@ def migrate(url: str) -> Migration:
 
 
 def _upgrade(database: Database, connection: Connection) -> None:
-    # Importing Alembic is a good part of a start: only who has something to migrate waits for it.
+    # Importing Alembic slows the start down, so it is imported only for a migration.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
@@ -66,7 +67,7 @@ def require_migrated(database: Database) -> None:
 
 @cache
 def newest_revision() -> str:
-    """The revision that this version of the program needs: each is called after the date in the name of its file."""
+    """The revision that this version of the program needs; a revision is named after the date in its file name."""
     newest = max(path.name for path in (_folder() / "versions").glob("*.py"))
     year, month, day, clock = newest.partition("_")[0].split("-")
     return f"{year}{month}{day}_{clock}"
@@ -80,7 +81,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _folder() -> Path:
-    """`migrations/`: inside the package where it was installed, beside it in a checkout."""
+    """`migrations/`: inside the installed package, or beside it in a checkout."""
     package = Path(service.__file__).resolve().parent
     inside = package / "migrations"
     return inside if inside.is_dir() else package.parent / "migrations"

@@ -1,33 +1,34 @@
-"""What is kept of decisions that were pruned: the opening balance of a campaign's log."""
+"""The opening balance of a campaign's log: the sums of the decisions that were pruned."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
 from service.store import tables
 
+_COUNTS = ("row_count", "number_sum", "last_number", "last_at", "decisions")
 
-@dataclass(frozen=True, slots=True)
-class ArmSums:
-    """What the pruned decisions of one arm come to; `arm` is None for the null arm."""
+
+class ArmSums(NamedTuple):
+    """The sums of the pruned decisions of one arm; `arm` is None for the null arm. Stored as a JSON array."""
 
     arm: str | None
     decisions: int = 0
-    last: int = 0  # when it was played last
+    last: int = 0  # the time of the last play
     rewards: int = 0
     reward: float = 0.0  # their sum, in [0, 1] each
-    priced: int = 0  # decisions that moved `spent`
+    priced: int = 0  # decisions that changed `spent`
     spent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Sums over the rows that were taken out of a campaign's log, all of them numbered `through` or less."""
+    """Sums over the rows that were deleted from a campaign's log, all numbered `through` or less."""
 
     through: int
     spent: tuple[int, ...]  # per resource
@@ -44,26 +45,25 @@ class Opening:
         return sum(sums.decisions for arm, sums in self.arms.items() if arm is not None)
 
     def plus(self, decisions: Sequence[Any], outcomes: Sequence[Any]) -> Opening:
-        """The opening with more decisions in it and all that became of them: rows of the tables, in their order."""
+        """The opening with more decisions and all their outcomes: rows of the tables, in their order."""
         arms, arm_of = dict(self.arms), {row["sequence"]: row["arm_id"] for row in decisions}
-        nothing = (0,) * len(self.spent)
+        zero = (0,) * len(self.spent)
         for row in decisions:
-            sums = arms.get(row["arm_id"], ArmSums(row["arm_id"], spent=nothing))
+            sums = arms.get(row["arm_id"], ArmSums(row["arm_id"], spent=zero))
             last = max(sums.last, row["decided_at"])
-            arms[row["arm_id"]] = replace(sums, decisions=sums.decisions + 1, last=last)
+            arms[row["arm_id"]] = sums._replace(decisions=sums.decisions + 1, last=last)
         spent, priced = self.spent, set[int]()
         for row in outcomes:
             arm = arm_of[row["decision"]]
-            moved = nothing if row["spent"] is None else json.loads(row["spent"])
+            moved = zero if row["spent"] is None else json.loads(row["spent"])
             spent = _sum(spent, moved)
             first = row["spent"] is not None and row["decision"] not in priced
             priced |= {row["decision"]} if first else set()
-            taught = None if row["taught"] is None else json.loads(row["taught"])[0]
+            reward = None if row["taught"] is None else json.loads(row["taught"])[0]
             sums = arms[arm]
-            arms[arm] = replace(
-                sums,
-                rewards=sums.rewards + (taught is not None),
-                reward=sums.reward + (taught or 0.0),
+            arms[arm] = sums._replace(
+                rewards=sums.rewards + (reward is not None),
+                reward=sums.reward + (reward or 0.0),
                 priced=sums.priced + first,
                 spent=_sum(sums.spent, moved),
             )
@@ -81,51 +81,29 @@ class Opening:
         )
 
     def columns(self) -> dict[str, Any]:
-        """The columns of the table `opening` that change when rows go."""
-        arms = [
-            [sums.arm, sums.decisions, sums.last, sums.rewards, sums.reward, sums.priced, list(sums.spent)]
-            for sums in self.arms.values()
-        ]
-        return {
-            "row_count": self.row_count,
-            "number_sum": self.number_sum,
-            "last_number": self.last_number,
-            "last_at": self.last_at,
-            "decisions": self.decisions,
-            "spent": json.dumps(self.spent),
-            "arms": json.dumps(arms),
-        }
+        """The columns of the table `opening` that change when rows are deleted."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**counts, "spent": json.dumps(self.spent), "arms": json.dumps([*self.arms.values()])}
 
 
-def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+def _sum(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))
 
 
 def opening_of(connection: Connection, number: int) -> Opening | None:
-    """The opening of a campaign, None where nothing was ever pruned."""
+    """The opening of a campaign; None if nothing was pruned."""
     opening = tables.opening
-    columns = [column for column in opening.c if column.name not in ("campaign", "state")]
+    columns = [opening.c[name] for name in ("through", *_COUNTS, "spent", "arms")]
     row = connection.execute(select(*columns).where(opening.c.campaign == number)).mappings().first()
     if row is None:
         return None
-    arms = [
-        ArmSums(arm, decisions, last, rewards, reward, priced, tuple(spent))
-        for arm, decisions, last, rewards, reward, priced, spent in json.loads(row["arms"])
-    ]
-    return Opening(
-        through=row["through"],
-        spent=tuple(json.loads(row["spent"])),
-        row_count=row["row_count"],
-        number_sum=row["number_sum"],
-        last_number=row["last_number"],
-        last_at=row["last_at"],
-        decisions=row["decisions"],
-        arms={sums.arm: sums for sums in arms},
-    )
+    sums = [ArmSums(*values) for values in json.loads(row["arms"])]
+    arms = {each.arm: each._replace(spent=tuple(each.spent)) for each in sums}
+    return Opening(**{**row, "spent": tuple(json.loads(row["spent"])), "arms": arms})
 
 
 def opening_state(connection: Connection, number: int) -> Any:
-    """Where the log is whole again: `through`, the versions and the policy's state there, as columns; None as above."""
+    """Where the log is whole again: `through`, versions, the policy's state and `spent`, as columns; None as above."""
     opening = tables.opening
     columns = (opening.c.through, opening.c.config_version, opening.c.model_version, opening.c.state, opening.c.spent)
     return connection.execute(select(*columns).where(opening.c.campaign == number)).mappings().first()

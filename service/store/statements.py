@@ -1,7 +1,7 @@
-"""Statements of the hot path: written with SQLAlchemy, compiled once, and given to the driver as they are.
+"""Statements of the hot path: written with SQLAlchemy, compiled once, executed by the driver directly.
 
-SQLAlchemy's own way through cache, parameters and results is most of the time that a short statement takes: 100 µs
-where SQLite itself takes 5. What comes back is what the driver makes of a column, so a boolean of SQLite is 0 or 1.
+SQLAlchemy's cache, parameters and results take most of the time of a short statement: 100 µs where SQLite takes 5.
+Values are those of the driver, so a boolean of SQLite is 0 or 1.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
-# The execution option under which a standing connection has its driver's connection.
+# The execution option with which a dedicated connection carries its driver's connection.
 DRIVER = "cbwk_driver"
 
 Row = dict[str, Any]
 _AMONG = "among"
 
 
-class Among:
-    """The list of a statement: an array to PostgreSQL, where the text and the plan are then the same for every length
-    and psycopg parses no query of hundreds of parameters; to SQLite, which has no arrays, as many parameters."""
+class ListParameter:
+    """The list of values of a statement. For PostgreSQL it is one array: text and plan are the same for every length,
+    and psycopg parses no query with hundreds of parameters. For SQLite it is one parameter per value."""
 
     def __init__(self, dialect: str, length: int) -> None:
         self.names = (_AMONG,) if dialect == "postgresql" else tuple(f"{_AMONG}_{at}" for at in range(length))
@@ -37,23 +37,23 @@ class Among:
 
 
 class _Text(NamedTuple):
-    """A statement as a driver takes it."""
+    """A compiled statement."""
 
     sql: str
-    positions: tuple[str, ...] | None  # the parameters by name, for a driver that wants them in order
-    listed: tuple[str, ...]  # those of the list
-    columns: tuple[str, ...]  # of the rows that come back; psycopg takes longer to tell them than to fetch a row
+    positions: tuple[str, ...] | None  # the names of the parameters in order, for a driver with positional parameters
+    listed: tuple[str, ...]  # the names of the list's parameters
+    columns: tuple[str, ...]  # of the result; psycopg takes longer to describe them than to fetch a row
 
 
 class Prepared:
-    """One statement; for SQLite a list it has is filled up to a power of two, so that few lengths are compiled."""
+    """One statement. For SQLite its list is filled up to a power of two, so that few lengths are compiled."""
 
-    def __init__(self, build: Callable[[Among], Select[Any] | UpdateBase]) -> None:
+    def __init__(self, build: Callable[[ListParameter], Select[Any] | UpdateBase]) -> None:
         self._build = build
         self._texts: dict[tuple[str, int], _Text] = {}
 
     def fetch(self, connection: Connection, among: Sequence[Any] = (), /, **values: Any) -> list[Row]:
-        """The rows; `among` are the values of the statement's list, at least one if it has one."""
+        """The rows of the result; `among` are the values of the statement's list, at least one if it has a list."""
         text = self._text(connection, len(among))
         if text.listed == (_AMONG,):
             values[_AMONG] = list(among)
@@ -67,12 +67,12 @@ class Prepared:
             cursor.close()
 
     def run(self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> int:
-        """Carry it out once for each row of parameters, which have these names; how many rows it touched.
+        """Execute the statement once per row of parameters with these names; returns the number of rows it changed.
 
-        A driver that wants them in order is given the rows as they are, so that must be the order of the statement.
+        The names must be in the order of the statement: a driver with positional parameters gets the rows unchanged.
         """
         text = self._text(connection, 0)
-        assert text.positions in (None, names), f"the statement has its parameters as {text.positions}"
+        assert text.positions in (None, names), f"the parameters of the statement are {text.positions}"
         given = [dict(zip(names, row, strict=True)) for row in rows] if text.positions is None else rows
         if len(rows) == 1:
             cursor = execute(connection, text.sql, given[0])
@@ -87,7 +87,7 @@ class Prepared:
         length = 1 << (among - 1).bit_length() if among and dialect == "sqlite" else min(among, 1)
         text = self._texts.get((dialect, length))
         if text is None:
-            listed = Among(dialect, length)
+            listed = ListParameter(dialect, length)
             statement = self._build(listed)
             compiled = statement.compile(dialect=connection.dialect)
             positions = None if compiled.positiontup is None else tuple(compiled.positiontup)
@@ -102,19 +102,19 @@ def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
 
 
 def execute(connection: Connection, sql: str, parameters: Any = (), **options: Any) -> Any:
-    """Give a statement to the driver as it is, with its own options; the cursor. Errors are those of SQLAlchemy.
+    """Execute a statement by the driver, with the driver's options, and return the cursor. Raises SQLAlchemy's errors.
 
-    To psycopg no parameters are None: only then may there be several statements in one.
+    psycopg accepts several statements in one text only if the parameters are None.
     """
     try:
-        driver = connection.get_execution_options().get(DRIVER) or driver_of(connection)  # the first saves a call
+        driver = connection.get_execution_options().get(DRIVER) or driver_of(connection)  # saves a call
         return driver.execute(sql, parameters, **options)
     except connection.dialect.loaded_dbapi.Error as error:
         raise as_sqlalchemy(connection, sql, error) from error
 
 
 def execute_many(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
-    """The same once for each row of parameters."""
+    """The same, once per row of parameters."""
     try:
         cursor = driver_of(connection).cursor()
         cursor.executemany(sql, rows)
@@ -124,7 +124,7 @@ def execute_many(connection: Connection, sql: str, rows: Sequence[Any]) -> Any:
 
 
 def array_of(kind: str) -> str:
-    """In a statement for `run_on_arrays`, the array of one column.
+    """The array of one column in a statement for `run_on_arrays`.
 
     >>> array_of("int8")
     "string_to_array(%s, ',')::int8[]"
@@ -133,35 +133,32 @@ def array_of(kind: str) -> str:
 
 
 def run_on_arrays(connection: Connection, sql: str, rows: Sequence[Sequence[Any]], **options: Any) -> Any:
-    """Give PostgreSQL a statement that takes the columns of these rows as arrays; the cursor.
+    """Execute a PostgreSQL statement whose parameters are the columns of these rows as arrays; returns the cursor.
 
-    Each goes there as one text: psycopg takes ten times as long to write an array. Values are numbers or identifiers,
-    in which there is no comma.
+    Each column is sent as one text: psycopg takes ten times as long to write an array. Values are numbers or
+    identifiers, which contain no comma.
     """
     columns = [",".join(map(str, column)) for column in zip(*rows, strict=True)]
-    assert all(column.count(",") == len(rows) - 1 for column in columns), "a comma would be taken for two values"
+    assert all(column.count(",") == len(rows) - 1 for column in columns), "a value with a comma would become two values"
     return execute(connection, sql, columns, **options)
 
 
 def driver_of(connection: Connection) -> Any:
-    """The driver's own connection. One that stands has it at hand: to ask SQLAlchemy for it takes as long as SQLite."""
+    """The driver's connection; a dedicated connection carries it, because asking SQLAlchemy takes as long as SQLite."""
     return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 
 def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> BaseException:
-    """A driver's error as SQLAlchemy would raise it, had the statement gone through it: callers need not know.
-
-    A connection that is gone is not given to anybody else.
-    """
-    gone = bool(getattr(driver_of(connection), "closed", False))
+    """The error that SQLAlchemy raises for this error of the driver. A closed connection leaves the pool."""
+    closed = bool(getattr(driver_of(connection), "closed", False))
     wrapped = DBAPIError.instance(
         statement,
         None,
         error,
         connection.dialect.loaded_dbapi.Error,
-        connection_invalidated=gone,
+        connection_invalidated=closed,
         dialect=connection.dialect,
     )
-    if gone and not connection.invalidated:
+    if closed and not connection.invalidated:
         connection.invalidate(error)
     return wrapped

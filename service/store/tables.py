@@ -1,7 +1,7 @@
-"""The tables. Everything append-only is numbered by the campaign's own sequence, taken under its row lock.
+"""The tables. Rows of append-only tables are numbered by the campaign's own sequence, under the lock of its row.
 
-All amounts are whole millionths of the resource's unit; all times are microseconds since 1970. Vectors over a
-campaign's resources are JSON arrays in the order of its configuration.
+Amounts are whole millionths of the resource's unit; times are microseconds since 1970. Vectors over a campaign's
+resources are JSON arrays in the order of its configuration.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ STATUSES = ("active", "paused", "archived")
 ROLES = ("decider", "reader", "admin")
 
 
-# Every decision and outcome adds rows to these, under the lock of its campaign's state and so never without a campaign:
-# to have it looked up again for each row would take PostgreSQL a quarter of the time of adding it.
+# These tables have no foreign key: their rows are added under the lock of the campaign's state, so that the campaign
+# exists, and the check of a key would take a quarter of PostgreSQL's time for a row.
 _HOT = ("decision", "outcome")
-# Small rows that change all the time: SQLite keeps them in the order of their key, not beside an index of it.
+# Small rows that change often: SQLite stores them in the order of their key, without a separate index.
 _IN_KEY_ORDER = ("account",)
 
 
 def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueConstraint | Index, key: str) -> Table:
-    """A table whose key leads with the campaign, so that a distributed database can split them all alike."""
+    """A table whose key begins with the campaign, so that a distributed database can split all tables alike."""
     return Table(
         name,
         metadata,
@@ -67,7 +67,7 @@ campaign = Table(
     UniqueConstraint("id"),
 )
 
-# Every configuration a campaign has had; `campaign_state` says which one is in force.
+# All versions of a campaign's configuration; `campaign_state` names the current one.
 config = _of_campaign(
     "config",
     Column("version", Integer, nullable=False),
@@ -76,7 +76,7 @@ config = _of_campaign(
     key="version",
 )
 
-# One row per campaign: its lock is the only point where writers meet.
+# One row per campaign; its lock is the only one that writers wait for.
 campaign_state = Table(
     "campaign_state",
     metadata,
@@ -88,7 +88,7 @@ campaign_state = Table(
     Column("round", BigInteger, nullable=False),
     Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.columns
     Column("last_event_at", BigInteger, nullable=False),
-    Column("pruned_through", BigInteger, nullable=False),  # the log up to here may have gaps: see `opening`
+    Column("pruned_through", BigInteger, nullable=False),  # rows up to this number may be missing: see `opening`
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("status IN ('active', 'paused', 'archived')", name="status"),
     CheckConstraint("sequence >= 0 AND round >= 0", name="counts"),
@@ -110,11 +110,11 @@ decision = _of_campaign(
     "decision",
     Column("sequence", BigInteger, nullable=False),
     Column("decision_id", Text, nullable=False),
-    Column("request_digest", LargeBinary, nullable=False),  # empty where `context` is all that was asked
+    Column("request_digest", LargeBinary, nullable=False),  # empty if the request was a context only
     Column("config_version", Integer, nullable=False),
     Column("policy_version", BigInteger, nullable=False),
     Column("round", BigInteger, nullable=False),
-    Column("place", SmallInteger, nullable=False),  # in the call of the policy; 0 begins one, from a state of its own
+    Column("place", SmallInteger, nullable=False),  # in the call of the policy; 0 begins a call
     Column("arm", Integer, nullable=False),  # index in the configuration or in `actions`; -1 is the null arm
     Column("arm_id", Text, nullable=True),
     Column("reason", Text, nullable=False),
@@ -123,22 +123,22 @@ decision = _of_campaign(
     Column("context", Text, nullable=False),
     Column("exclude", Text, nullable=True),
     Column("actions", Text, nullable=True),
-    Column("shadow", Text, nullable=True),  # in shadow mode the caller's arm and the policy's own: see engine.diverting
-    Column("numbers", LargeBinary, nullable=False),  # float64, of cbwk_core.Ticket: see engine.tickets
+    Column("shadow", Text, nullable=True),  # in shadow mode the caller's and the policy's choice: see domain.holdout
+    Column("numbers", LargeBinary, nullable=False),  # float64, of cbwk_core.Ticket: see domain.tickets
     Column("prices", LargeBinary, nullable=False),  # float64 per resource, per max cost
-    Column("explanation", LargeBinary, nullable=True),  # what was thought of each arm: see engine.explaining
+    Column("explanation", LargeBinary, nullable=True),  # the policy's estimates of each arm: see domain.explanation
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
-    # Ids that are made here grow with time: so what many campaigns add is at one place of the index. By the name of
-    # its first column `Database.is_second_decision` knows it.
+    # Generated ids grow with time, so that new rows of all campaigns are at one place of the index.
+    # `Database.is_second_decision` recognises the constraint by the name of its first column.
     UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
     key="sequence",
 )
 
-# Only open holds are here; the decision keeps amounts and expiry for good. So the key can lead with the expiry, which
-# then needs no index of its own, and what many campaigns add is at one place.
+# Open holds only; the decision keeps amounts and expiry for good. The key begins with the expiry, which then needs no
+# index of its own, and new rows of all campaigns are at one place.
 hold = Table(
     "hold",
     metadata,
@@ -150,18 +150,18 @@ hold = Table(
     sqlite_with_rowid=False,
 )
 
-# What became of a decision: one row per half that came, per void, expiry or late cost.
+# The outcomes of decisions: one row per reported half, void, expiry or late cost.
 outcome = _of_campaign(
     "outcome",
     Column("sequence", BigInteger, nullable=False),
     Column("decision", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
-    Column("status", Text, nullable=False),  # of the decision after it, as the interface says it
+    Column("status", Text, nullable=False),  # of the decision afterwards, as the interface names it
     Column("reward", Float, nullable=True),
     Column("costs", Text, nullable=True),  # as booked
-    Column("spent", Text, nullable=True),  # by how much it moved `spent`
-    Column("released", Boolean, nullable=False),  # whether it ended the hold
-    Column("taught", Text, nullable=True),  # what the oracle learnt: reward in [0, 1], then costs; NULL: nothing
+    Column("spent", Text, nullable=True),  # the change of `spent`
+    Column("released", Boolean, nullable=False),  # whether it releases the hold
+    Column("taught", Text, nullable=True),  # what the oracle learns: reward in [0, 1], then costs; NULL: nothing
     Column("policy_version", BigInteger, nullable=False),
     Column("warnings", Text, nullable=True),
     Column("at", BigInteger, nullable=False),
@@ -171,7 +171,7 @@ outcome = _of_campaign(
     key="sequence",
 )
 
-# Budgets given and taken, and corrections of what was spent.
+# Changes of budgets, and corrections of `spent`.
 grant = _of_campaign(
     "grant",
     Column("sequence", BigInteger, nullable=False),
@@ -204,27 +204,27 @@ snapshot = _of_campaign(
     key="sequence",
 )
 
-# What pruning has taken out of a campaign's log: its sums, and the policy's state where the log is whole again.
+# The sums of the rows that pruning has deleted from a campaign's log, and the policy's state where it is whole again.
 opening = Table(
     "opening",
     metadata,
     Column("campaign", Integer, primary_key=True, autoincrement=False),
-    Column("through", BigInteger, nullable=False),  # nothing after this number was taken out
+    Column("through", BigInteger, nullable=False),  # no later row was deleted
     Column("config_version", Integer, nullable=False),
     Column("model_version", Integer, nullable=False),
     Column("state", LargeBinary, nullable=False),  # of the policy after `through`, as in `snapshot`
-    Column("row_count", BigInteger, nullable=False),  # rows taken out of `decision` and `outcome`
+    Column("row_count", BigInteger, nullable=False),  # rows deleted from `decision` and `outcome`
     Column("number_sum", BigInteger, nullable=False),  # of their sequence numbers
     Column("last_number", BigInteger, nullable=False),  # the highest of them
     Column("last_at", BigInteger, nullable=False),
     Column("decisions", BigInteger, nullable=False),
-    Column("spent", Text, nullable=False),  # by how much they moved `spent`
-    Column("arms", Text, nullable=False),  # what they say of each arm: see store.pruning
+    Column("spent", Text, nullable=False),  # their change of `spent`
+    Column("arms", Text, nullable=False),  # their sums by arm: see store.opening_balance
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("last_number <= through AND decisions <= row_count", name="counts"),
 )
 
-# Questions asked of a campaign's log, each answered by a process of its own.
+# Evaluations on a campaign's log; each runs in a process of its own.
 evaluation = _of_campaign(
     "evaluation",
     Column("id", Text, nullable=False),  # later ones are larger
@@ -236,7 +236,7 @@ evaluation = _of_campaign(
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=True),
     Column("finished_at", BigInteger, nullable=True),
-    Column("beat_at", BigInteger, nullable=False),  # when the server that works on it was last heard of
+    Column("beat_at", BigInteger, nullable=False),  # the last sign of life of the server that runs it
     CheckConstraint("status IN ('queued', 'running', 'done', 'failed')", name="status"),
     CheckConstraint("progress >= 0 AND progress <= 1", name="progress"),
     key="id",

@@ -23,9 +23,7 @@ from service.engine import decide as deciding
 from service.engine import rows
 from service.engine import settle as settling
 from service.engine.batch import BatchRunner
-from service.store import locking
-from service.store import statements as prepared
-from service.store import writer as standing
+from service.store import locking, statements, writer
 from service.store.database import Database
 
 VARIABLE = "SEEDED_BUG"
@@ -89,7 +87,7 @@ def _answer_before_commit(patch: Patch) -> None:
 
     patch.setattr(BatchRunner, "process", process)
     patch.setattr(Database, "write", late(Database.write))
-    patch.setattr(Database, "write_standing", late(Database.write_standing))
+    patch.setattr(Database, "write_dedicated", late(Database.write_dedicated))
 
 
 def _no_row_lock(patch: Patch) -> None:
@@ -99,9 +97,9 @@ def _no_row_lock(patch: Patch) -> None:
 def _deferred_begin(patch: Patch) -> None:
     def execute(connection: Any, statement: str, *parameters: Any, **options: Any) -> Any:
         deferred = statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED")
-        return prepared.execute(connection, deferred, *parameters, **options)
+        return statements.execute(connection, deferred, *parameters, **options)
 
-    patch.setattr(standing, "execute", execute)
+    patch.setattr(writer, "execute", execute)
 
 
 def _float_money(patch: Patch) -> None:

@@ -31,7 +31,7 @@ def folds(database):
 
         return listen
 
-    listeners = [(database._writer, note("write")), (database._reader, note("read"))]
+    listeners = [(database._write_engine, note("write")), (database._read_engine, note("read"))]
     for engine, listen in listeners:
         event.listen(engine, "before_cursor_execute", listen)
     try:

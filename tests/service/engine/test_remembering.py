@@ -105,8 +105,8 @@ def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeyp
 def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened_or_not(
     database, monkeypatch, happened
 ):
-    standing = database._standing
-    commit = standing._commit
+    writer = database._writer
+    commit = writer._commit
 
     def failing(connection):
         if happened:
@@ -118,7 +118,7 @@ def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened
             await engine.submit(CreateCampaign(config(budget=10)))
             first = await engine.submit(Decide("c", "first", [0.3, 0.6]))
             with monkeypatch.context() as failing_for_now:
-                failing_for_now.setattr(standing, "_commit", failing)
+                failing_for_now.setattr(writer, "_commit", failing)
                 with pytest.raises(RuntimeError, match="nobody knows"):
                     await engine.submit(Decide("c", "unknown", [0.3, 0.6]))
             return first, await engine.submit(Decide("c", "second", [0.3, 0.6]))

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from service.settings import Settings
 from service.store import tables
-from service.store.database import (
-    Database,
+from service.store.database import Database
+from service.store.errors import (
     DatabaseError,
     DatabaseInUse,
     DatabaseUnreachable,
@@ -349,12 +349,12 @@ def test_replicas_take_turns(migrated_url):
     def second():
         with Database.open(migrated_url, lock_timeout_ms=10) as replica, replica.write() as connection:
             reached.set()
-            replica.take_turn(connection)
+            replica.lock_replicas(connection)
             order.append("second")
 
     with Database.open(migrated_url) as database, ThreadPoolExecutor(1) as pool:
         with database.write() as connection:
-            database.take_turn(connection)
+            database.lock_replicas(connection)
             waiting = pool.submit(second)
             assert reached.wait(5)
             time.sleep(0.1)
@@ -398,7 +398,7 @@ def test_a_url_that_names_no_database_is_refused_and_not_repeated(url):
 
 
 def test_every_error_of_opening_is_drawn_at_the_top():
-    drawing = sys.modules[Database.__module__].__doc__
+    drawing = sys.modules[DatabaseError.__module__].__doc__
     assert all(kind.__name__ in drawing for kind in [DatabaseError, *DatabaseError.__subclasses__()])
 
 

@@ -19,7 +19,8 @@ from service.auth import (
 )
 from service.problems import Conflict, Forbidden, NotFound
 from service.store import tables
-from service.store.database import Database, DatabaseError
+from service.store.database import Database
+from service.store.errors import DatabaseError
 from service.store.keys import create_key, find_key, list_keys, revoke_key
 from service.store.tables import ROLES
 

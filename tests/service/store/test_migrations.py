@@ -10,7 +10,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 
 from service.store import tables
-from service.store.database import Database, DatabaseInUse, DatabaseNotMigrated
+from service.store.database import Database
+from service.store.errors import DatabaseInUse, DatabaseNotMigrated
 from service.store.migrate import Migration, migrate, newest_revision, require_migrated
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 

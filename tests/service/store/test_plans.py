@@ -9,7 +9,7 @@ from service.engine import rows
 from service.store import tables
 
 HOT = {
-    name: statement._of_one if isinstance(statement, rows.Lookup) else statement
+    name: statement._of_campaign if isinstance(statement, rows.Lookup) else statement
     for name, statement in vars(rows).items()
     if isinstance(statement, rows.Prepared | rows.Lookup) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
 }
@@ -37,7 +37,7 @@ def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name)
 
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 def test_decisions_of_several_campaigns_are_found_one_by_one_by_their_ids(database):
-    sql = rows._DECISIONS.text_of_several(4).replace("?", "1")
+    sql = rows._DECISIONS.statement_of_pairs(4).replace("?", "1")
     with database.read() as connection:
         steps = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {sql}"))]
     assert [step for step in steps if "decision" in step and "VALUES" not in step] == [

@@ -1,4 +1,4 @@
-"""The connection that is kept: its transactions are like any other, and it outlives what happens to the server."""
+"""The dedicated writing connection: its transactions are like any other, and it survives a restart of the server."""
 
 import sqlite3
 from contextlib import closing
@@ -7,12 +7,11 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from service.store import tables
-from service.store import writer as standing
+from service.store import postgresql, tables
 from service.store.database import Database
 from tests.service.store.rows import add_campaigns
 
-ENGINE = object()
+OWNER = object()
 only_postgresql = pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 
 
@@ -31,8 +30,8 @@ def session_of(connection):
 
 
 def write(database, *numbers, then=lambda connection: None):
-    """Make campaigns in one transaction, and something more at its end."""
-    with database.write_standing(ENGINE) as connection:
+    """Create campaigns in one transaction, and call `then` at its end."""
+    with database.write_dedicated(OWNER) as connection:
         add_campaigns(connection, *numbers)
         then(connection)
 
@@ -54,7 +53,7 @@ def test_a_transaction_is_committed_at_its_end_or_undone_by_an_exception(databas
     assert campaigns(database) == 2
 
 
-def test_what_fails_in_a_transaction_leaves_the_connection_fit_for_the_next(database):
+def test_a_failed_transaction_leaves_the_connection_usable(database):
     with pytest.raises(IntegrityError):
         write(database, 1, then=same_again)
     write(database, 1)
@@ -62,7 +61,7 @@ def test_what_fails_in_a_transaction_leaves_the_connection_fit_for_the_next(data
 
 
 @only_postgresql
-def test_a_commit_of_what_has_failed_is_not_taken_for_one(database):
+def test_a_commit_after_a_failed_statement_raises(database):
     def swallow(connection):
         with pytest.raises(IntegrityError):
             same_again(connection)
@@ -73,10 +72,10 @@ def test_a_commit_of_what_has_failed_is_not_taken_for_one(database):
 
 
 @only_postgresql
-def test_it_is_one_session_whose_transactions_begin_at_the_time_of_the_server(database):
+def test_all_transactions_use_one_session_and_the_time_of_the_server(database):
     seen = []
     for _ in range(7):  # more often than it takes psycopg to prepare a statement
-        with database.write_standing(ENGINE) as connection:
+        with database.write_dedicated(OWNER) as connection:
             now = connection.execute(text("SELECT CAST(extract(epoch FROM now()) * 1000000 AS bigint)")).scalar_one()
             assert now <= database.now_micros(connection) <= now + 1_000_000
             seen.append((session_of(connection), database.now_micros(connection)))
@@ -87,12 +86,12 @@ def test_it_is_one_session_whose_transactions_begin_at_the_time_of_the_server(da
 
 
 @only_postgresql
-def test_a_session_that_ended_while_it_rested_costs_nobody_anything(database, monkeypatch):
-    monkeypatch.setattr(standing, "RESTED_SECONDS", 0.0)
-    with database.write_standing(ENGINE) as connection:
+def test_a_session_that_ended_while_idle_is_replaced_before_the_next_transaction(database, monkeypatch):
+    monkeypatch.setattr(postgresql, "IDLE_SECONDS_MAX", 0.0)
+    with database.write_dedicated(OWNER) as connection:
         first = session_of(connection)
     end_session(database, first)
-    with database.write_standing(ENGINE) as connection:
+    with database.write_dedicated(OWNER) as connection:
         add_campaigns(connection, 1)
         assert session_of(connection) != first
     assert campaigns(database) == 1
@@ -105,16 +104,16 @@ def test_a_session_that_ends_in_a_transaction_is_an_error_of_the_connection_and_
     assert Database.is_connection_error(lost.value)
     assert campaigns(database) == 0
     for number in range(1, 9):  # more than there are connections
-        with pytest.raises(DBAPIError), database.write_standing(ENGINE) as connection:
+        with pytest.raises(DBAPIError), database.write_dedicated(OWNER) as connection:
             end_session(database, session_of(connection))
         write(database, number)
     assert campaigns(database) == 8
 
 
 @only_postgresql
-def test_others_can_write_beside_it_even_with_one_connection(migrated_url):
+def test_other_transactions_can_write_at_the_same_time_even_with_a_pool_of_one(migrated_url):
     with Database.open(migrated_url, pool_size=1, connect_timeout_seconds=2) as database:
-        with database.write_standing(ENGINE) as connection, database.write() as other:
+        with database.write_dedicated(OWNER) as connection, database.write() as other:
             add_campaigns(connection, 1)
             add_campaigns(other, 2)
         assert campaigns(database) == 2
@@ -123,23 +122,23 @@ def test_others_can_write_beside_it_even_with_one_connection(migrated_url):
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 class TestEpochOfSqlite:
     def epoch(self, database):
-        with database.write_standing(ENGINE):
+        with database.write_dedicated(OWNER):
             return database.epoch()
 
-    def test_stays_while_only_the_standing_connection_writes(self, database):
+    def test_stays_while_only_its_owner_writes(self, database):
         before = self.epoch(database)
         write(database, 1)
         assert self.epoch(database) == before
 
-    def test_changes_when_somebody_else_of_the_process_writes(self, database):
+    def test_changes_when_another_transaction_of_the_process_writes(self, database):
         before = self.epoch(database)
         with database.write() as connection:
             add_campaigns(connection, 1)
         assert self.epoch(database) != before
 
-    def test_changes_when_another_user_has_written(self, database):
+    def test_changes_when_another_owner_has_written(self, database):
         before = self.epoch(database)
-        with database.write_standing(object()) as connection:
+        with database.write_dedicated(object()) as connection:
             add_campaigns(connection, 1)
         assert self.epoch(database) != before
 
@@ -149,7 +148,7 @@ class TestEpochOfSqlite:
             other.execute("INSERT INTO campaign (number, id, created_at) VALUES (1, 'c', 0)")
         assert self.epoch(database) != before
 
-    def test_changes_when_a_transaction_was_given_up_for_its_commit_may_have_failed(self, database):
+    def test_changes_after_a_rollback_because_a_failed_commit_may_have_happened(self, database):
         before = self.epoch(database)
         with pytest.raises(RuntimeError):
             write(database, 1, then=fail)
@@ -157,13 +156,13 @@ class TestEpochOfSqlite:
 
     def test_changes_with_the_connection(self, database):
         before = self.epoch(database)
-        database._standing.close()
+        database._writer.close()
         with closing(sqlite3.connect(database.path)) as other, other:
             other.execute("INSERT INTO campaign (number, id, created_at) VALUES (1, 'c', 0)")
         assert self.epoch(database) != before
 
 
 @only_postgresql
-def test_of_postgresql_nobody_knows_who_has_written(database):
-    with database.write_standing(ENGINE):
+def test_postgresql_has_no_epoch(database):
+    with database.write_dedicated(OWNER):
         assert database.epoch() is None

@@ -6,9 +6,10 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
-from service.store.bulk_insert import TOGETHER, Same, alike, same
+from service.store.bulk_insert import ROWS_PER_STATEMENT, ConstantColumn, compact_column, constant_column
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
+MOST, *_, LEAST = ROWS_PER_STATEMENT
 AWKWARD = [
     decision(
         1, context='{"a": "tab\\there"}\t\n\r\\N\\.', arm_id="naïve ☕ 𝄞", reason="", exclude="NULL", actions="\\N"
@@ -80,7 +81,7 @@ def test_no_rows_at_all_are_no_work(database):
         database.append_columns(connection, tables.decision, [])
 
 
-@pytest.mark.parametrize("count", [1, TOGETHER[1] - 1, TOGETHER[1], TOGETHER[0] + TOGETHER[1] + 3])
+@pytest.mark.parametrize("count", [1, MOST // 4 - 1, MOST // 4, MOST + MOST // 4 + 3])
 def test_any_number_of_rows_comes_back_as_appended_however_many_go_into_a_statement(database, count):
     rows = [decision(n, context=f'{{"n": {n}}}') for n in range(1, count + 1)]
     with database.write() as connection:
@@ -97,14 +98,14 @@ def test_columns_are_the_same_rows(database):
         assert stored(connection, tables.decision) == AWKWARD
 
 
-@pytest.mark.parametrize("count", [1, TOGETHER[-1] - 1, TOGETHER[-1], sum(TOGETHER) + 3])
+@pytest.mark.parametrize("count", [1, LEAST - 1, LEAST, sum(ROWS_PER_STATEMENT) + 3])
 def test_columns_of_one_value_are_the_same_rows(database, count):
     rows = [decision(n, context=f'{{"n": {n}}}', gamma=0.5, exclude=None, round=n % 2) for n in range(1, count + 1)]
     columns = in_columns(rows)
-    shared = {name: alike(column) for name, column in columns.items()}
-    assert {type(shared["gamma"]), type(shared["exclude"])} == {Same if count >= TOGETHER[-1] else list}
+    shared = {name: compact_column(column) for name, column in columns.items()}
+    assert {type(shared["gamma"]), type(shared["exclude"])} == {ConstantColumn if count >= LEAST else list}
     assert type(shared["context"]) is list
-    assert [*shared["gamma"]] == [*same(0.5, count)] == columns["gamma"]
+    assert [*shared["gamma"]] == [*constant_column(0.5, count)] == columns["gamma"]
     with database.write() as connection:
         add_campaigns(connection, 1)
         database.append_columns(connection, tables.decision, [shared])
@@ -115,19 +116,19 @@ def test_columns_of_one_value_are_the_same_rows(database, count):
         assert connection.execute(select(func.count()).select_from(tables.decision)).scalar() == 2 * count
 
 
-@pytest.mark.parametrize("rows", [2, TOGETHER[0]])
+@pytest.mark.parametrize("rows", [2, MOST])
 def test_a_value_of_all_rows_is_refused_for_what_one_is_refused_for(database, rows):
     good = in_columns([outcome(n) for n in range(1, rows + 1)])
     bad = [
-        ("policy_version", same(2**63, rows)),
+        ("policy_version", constant_column(2**63, rows)),
         ("sequence", range(2**63, 2**63 + rows)),
-        ("reward", same(math.nan, rows)),
+        ("reward", constant_column(math.nan, rows)),
     ]
     for name, column in bad:
         with pytest.raises((OverflowError, ValueError), match=name), database.write() as connection:
             database.append_columns(connection, tables.outcome, [good | {name: column}])
     with pytest.raises((AssertionError, ValueError)), database.write() as connection:
-        database.append_columns(connection, tables.outcome, [good | {"policy_version": Same(1, rows + 1)}])
+        database.append_columns(connection, tables.outcome, [good | {"policy_version": ConstantColumn(1, rows + 1)}])
 
 
 def test_columns_are_refused_for_what_rows_are_refused_for(database):

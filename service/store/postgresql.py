@@ -1,0 +1,121 @@
+"""PostgreSQL: connections, the dedicated writing connection, and the errors that mean the server is unavailable."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.types.string import BytesBinaryDumper
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.store.statements import driver_of, execute
+from service.store.writer import Writer
+
+# Each dedicated transaction begins with this savepoint, for `service.store.locking`.
+SAVEPOINT = "locking"
+NOW_MICROS = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+LOCK_NOT_AVAILABLE = "55P03"
+# A dedicated connection that was idle for longer is probed first, so that a restart of the server fails no request.
+IDLE_SECONDS_MAX = 1.0
+# A peer that stops responding is given up after this time; otherwise its connection would block a request for ever.
+_PEER_SILENT_SECONDS_MAX = 15
+# Classes of SQLSTATE: connection, resources of the server (disk, memory, connections), intervention of an operator
+# (shutdown, restart, cancelled by statement_timeout). Single states: lock timeout, transaction idle or open too long,
+# and a server that has become a read-only standby.
+_UNAVAILABLE = ("08", "53", "57", LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006")
+
+
+class PostgresqlWriter(Writer):
+    """The engine's connection: BEGIN, the savepoint and the server's time are one message."""
+
+    now_micros: int = 0
+    _used_at = 0.0
+
+    def _connect(self) -> Connection:
+        # In this mode the driver begins no transaction on its own.
+        return super()._connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def _is_alive(self, connection: Connection) -> bool:
+        if time.monotonic() - self._used_at < IDLE_SECONDS_MAX:
+            return True
+        try:
+            self._run(connection, "SELECT 1").close()
+        except SQLAlchemyError:
+            self._discard(connection)
+            return False
+        return True
+
+    def _run(self, connection: Connection, statement: str) -> Any:
+        # The driver prepares frequent statements, and PgBouncer does not recognise a prepared COMMIT.
+        return execute(connection, statement, None, prepare=False)
+
+    def _begin(self, connection: Connection, owner: object) -> None:
+        cursor = self._run(
+            connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
+        )
+        while cursor.nextset():
+            pass
+        self.now_micros = int(cursor.fetchone()[0])
+        cursor.close()
+
+    def _commit(self, connection: Connection) -> None:
+        if driver_of(connection).info.transaction_status != TransactionStatus.IDLE:
+            cursor = self._run(connection, "COMMIT")
+            status = cursor.statusmessage
+            cursor.close()
+            # After a failed statement the server answers ROLLBACK, which the driver does not treat as an error.
+            if status != "COMMIT":
+                raise RuntimeError("a transaction in which something has failed cannot be committed")
+        self._used_at = time.monotonic()
+
+
+def postgresql_engine(
+    url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any], *, read_only: bool
+) -> Engine:
+    """Connections with these session settings: snapshots if read_only, else READ COMMITTED transactions."""
+    options = {
+        "application_name": "cbwk",
+        "client_encoding": "UTF8",
+        "connect_timeout": connect_seconds,
+        "keepalives": 1,
+        "keepalives_idle": _PEER_SILENT_SECONDS_MAX // 3,
+        "keepalives_interval": _PEER_SILENT_SECONDS_MAX // 3,
+        "keepalives_count": 2,
+        "tcp_user_timeout": _PEER_SILENT_SECONDS_MAX * 1000,
+    }
+    engine = create_engine(
+        url,
+        hide_parameters=True,  # what clients send must not reach the log
+        isolation_level="REPEATABLE READ" if read_only else "READ COMMITTED",
+        connect_args={name: value for name, value in options.items() if name not in url.query},
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=connect_seconds,
+        # One empty round trip, so that a restart of the server breaks idle connections and fails no request.
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: psycopg.Connection[Any], _: object) -> None:
+        # psycopg's default dumper for bytes is written in Python and takes twice as long as the rest of a row.
+        connection.adapters.register_dumper(bytes, BytesBinaryDumper)
+        # Not among the connection's options: poolers such as PgBouncer refuse those.
+        connection.autocommit = True  # otherwise a rollback would undo them
+        for name, value in session.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
+        connection.autocommit = False
+        connection.read_only = read_only
+
+    return engine
+
+
+def is_unavailable(error: psycopg.Error) -> bool:
+    """Whether the server is away, shutting down, full, or out of time."""
+    if error.sqlstate is None:  # an error of libpq: refused, closed, timed out
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(_UNAVAILABLE)
