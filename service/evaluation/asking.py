@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from service.domain.campaign import Campaign
 from service.problems import Conflict, Invalid
-from service.reads.shared import seen
+from service.reads.shared import campaign_view
 from service.schemas.base import Misfit
 from service.schemas.campaign import check_config
 
@@ -17,7 +17,7 @@ ONE_STAGE = ("auto", "off", False)
 
 def check_asked(connection: Connection, campaign_id: str, asked: dict[str, Any]) -> None:
     """Raise a Problem for arms, resources and policies that the campaign cannot have."""
-    campaign = seen(connection, campaign_id).campaign
+    campaign = campaign_view(connection, campaign_id).campaign
     if not campaign.arms:
         raise Conflict("the campaign has no arms of its own, so there is no log of them", kind="nothing-to-evaluate")
     errors = [

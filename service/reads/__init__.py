@@ -1,4 +1,4 @@
-"""Everything that is read and not written: functions of a connection of `Database.read()`, one snapshot each."""
+"""Reads of the database: functions of a connection of `Database.read()`, which is one snapshot."""
 
 from service.reads.administration import audit, keys
 from service.reads.campaigns import budget, budgets, campaign, campaigns
@@ -7,18 +7,17 @@ from service.reads.export import FORMATS, Export, export_page, export_start
 from service.reads.feedback import feedback
 from service.reads.gauges import Gauges, gauges, ping
 from service.reads.log import decision, decisions, ledger
-from service.reads.models import ExportedModel, fitting_model, model
-from service.reads.shared import Seen
+from service.reads.models import fitting_model
+from service.reads.shared import CampaignView
 from service.reads.statistics import arms, timeline
 from service.reads.uplift import uplift
 from service.reads.verification import verify
 
 __all__ = [
     "FORMATS",
+    "CampaignView",
     "Export",
-    "ExportedModel",
     "Gauges",
-    "Seen",
     "arms",
     "audit",
     "budget",
@@ -36,7 +35,6 @@ __all__ = [
     "gauges",
     "keys",
     "ledger",
-    "model",
     "ping",
     "timeline",
     "uplift",

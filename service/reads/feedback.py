@@ -1,6 +1,6 @@
-"""How feedback comes in: what is still awaited, how late it is, how far predictions were off.
+"""Feedback of a campaign: open holds, delays, and the losses of its predictions.
 
-Everything here reads a bounded number of rows of the log, however long it is, and every hold that is open.
+A read touches a bounded number of rows of the log, however long it is, and all open holds.
 """
 
 from __future__ import annotations
@@ -15,71 +15,63 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
 from service.domain.tickets import predicted
-from service.reads.shared import Row, Seen, seen
+from service.reads.shared import CampaignView, Row, campaign_view, fetch, moment_or_none
 from service.store import tables
 from service.times import moment_text
 
-# Of the newest outcomes, from which delays and fates are counted.
+# The newest outcomes, of which delays and kinds are counted.
 RECENT_OUTCOMES_MAX = 1_000
-# Losses are means over the last so many outcomes of each of so many parts of the log.
+# The log is split into so many parts, and a loss is the mean over the last outcomes of a part.
 LOSS_POINTS_MAX = 40
 LOSS_OUTCOMES_MAX = 50
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def feedback(connection: Connection, campaign_id: str) -> dict[str, Any]:
-    """Open holds, fates and delays of the newest outcomes, and the oracle's loss over time."""
-    one = seen(connection, campaign_id)
-    recent = _recent(connection, one)
+    """Open holds, kinds and delays of the newest outcomes, and the oracle's loss over time."""
+    view = campaign_view(connection, campaign_id)
+    recent = _recent(connection, view)
     kinds = Counter(row["kind"] for row in recent)
     return {
         "campaign_id": campaign_id,
-        "open_holds": _open_holds(connection, one),
+        "open_holds": _open_holds(connection, view),
         "recent": {
             "outcomes": len(recent),
             **{kind: kinds.get(kind, 0) for kind in ("reported", "void", "expired", "late")},
         },
         "delay_seconds": _delays(recent),
-        "losses": _losses(connection, one),
+        "losses": _losses(connection, view),
     }
 
 
-def _open_holds(connection: Connection, one: Seen) -> dict[str, Any]:
-    hold, decision = tables.hold, tables.decision
-    count, oldest, expiry = connection.execute(
-        select(func.count(), func.min(hold.c.decision), func.min(hold.c.expires_at)).where(
-            hold.c.campaign == one.campaign.number
-        )
-    ).one()
-    since = connection.execute(
-        select(decision.c.decided_at).where(
-            decision.c.campaign == one.campaign.number, decision.c.sequence == (oldest or 0)
-        )
-    ).scalar()
+def _open_holds(connection: Connection, view: CampaignView) -> dict[str, Any]:
+    hold, decision, number = tables.hold, tables.decision, view.campaign.number
+    sums = select(func.count(), func.min(hold.c.decision), func.min(hold.c.expires_at))
+    count, oldest, expiry = connection.execute(sums.where(hold.c.campaign == number)).one()
+    decided_at = select(decision.c.decided_at).where(
+        decision.c.campaign == number, decision.c.sequence == (oldest or 0)
+    )
     return {
         "count": count,
-        "oldest_at": None if since is None else moment_text(since),
-        "next_expiry_at": None if expiry is None else moment_text(expiry),
+        "oldest_at": moment_or_none(connection.execute(decided_at).scalar()),
+        "next_expiry_at": moment_or_none(expiry),
     }
 
 
-def _recent(connection: Connection, one: Seen) -> Sequence[Row]:
+def _recent(connection: Connection, view: CampaignView) -> Sequence[Row]:
     outcome, decision = tables.outcome, tables.decision
-    return (
-        connection.execute(
-            select(outcome.c.kind, outcome.c.at, outcome.c.costs, decision.c.decided_at)
-            .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
-            .where(outcome.c.campaign == one.campaign.number, outcome.c.sequence <= one.sequence)
-            .order_by(outcome.c.sequence.desc())
-            .limit(RECENT_OUTCOMES_MAX)
-        )
-        .mappings()
-        .all()
+    query = (
+        select(outcome.c.kind, outcome.c.at, outcome.c.costs, decision.c.decided_at)
+        .join(decision, tables.decision_of_outcome)
+        .where(outcome.c.campaign == view.campaign.number, outcome.c.sequence <= view.sequence)
+        .order_by(outcome.c.sequence.desc())
+        .limit(RECENT_OUTCOMES_MAX)
     )
+    return fetch(connection, query)
 
 
 def _delays(recent: Sequence[Row]) -> dict[str, Any]:
-    """From a decision to the costs that somebody reported."""
+    """Quantiles of the time from a decision to its reported costs."""
     seconds = [
         (row["at"] - row["decided_at"]) / 1e6
         for row in recent
@@ -91,52 +83,45 @@ def _delays(recent: Sequence[Row]) -> dict[str, Any]:
     return {"count": len(seconds), **dict(zip(QUANTILES, found, strict=True))}
 
 
-def _losses(connection: Connection, one: Seen) -> list[dict[str, Any]]:
-    points = min(LOSS_POINTS_MAX, one.sequence)
-    ends = [one.sequence * (point + 1) // points for point in range(points)]
-    losses = []
-    for start, end in zip([0, *ends], ends, strict=False):
-        rows = _taught(connection, one, start, end)
-        if rows:
-            losses.append(_loss(one, rows))
-    return losses
+def _losses(connection: Connection, view: CampaignView) -> list[dict[str, Any]]:
+    points = min(LOSS_POINTS_MAX, view.sequence)
+    ends = [view.sequence * (point + 1) // points for point in range(points)]
+    samples = [_learnt(connection, view, start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    return [_loss(view, rows) for rows in samples if rows]
 
 
-def _taught(connection: Connection, one: Seen, start: int, end: int) -> Sequence[Row]:
-    """The last outcomes after one number and up to another that the oracle has learnt."""
+def _learnt(connection: Connection, view: CampaignView, start: int, end: int) -> Sequence[Row]:
+    """The last outcomes with numbers in (start, end] that the oracle has learnt, newest first."""
     outcome, decision = tables.outcome, tables.decision
-    return (
-        connection.execute(
-            select(outcome.c.sequence, outcome.c.at, outcome.c.taught, decision.c.numbers)
-            .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
-            .where(
-                outcome.c.campaign == one.campaign.number,
-                outcome.c.sequence > start,
-                outcome.c.sequence <= end,
-                outcome.c.taught.is_not(None),
-            )
-            .order_by(outcome.c.sequence.desc())
-            .limit(LOSS_OUTCOMES_MAX)
+    query = (
+        select(outcome.c.sequence, outcome.c.at, outcome.c.taught, decision.c.numbers)
+        .join(decision, tables.decision_of_outcome)
+        .where(
+            outcome.c.campaign == view.campaign.number,
+            outcome.c.sequence > start,
+            outcome.c.sequence <= end,
+            outcome.c.taught.is_not(None),
         )
-        .mappings()
-        .all()
+        .order_by(outcome.c.sequence.desc())
+        .limit(LOSS_OUTCOMES_MAX)
     )
+    return fetch(connection, query)
 
 
-def _loss(one: Seen, rows: Sequence[Row]) -> dict[str, Any]:
-    """Means of squared errors, in units of each target's range, and what always saying the mean would have come to."""
-    scale = np.array([1, *one.campaign.units], dtype=np.float64)
+def _loss(view: CampaignView, rows: Sequence[Row]) -> dict[str, Any]:
+    """Mean squared errors in units of each target's range, and those of a constant guess, the mean."""
+    scale = np.array([1, *view.campaign.units], dtype=np.float64)
     found = np.array([json.loads(row["taught"]) for row in rows]) / scale
-    foretold = np.stack([predicted(row["numbers"]) for row in rows])
+    predictions = np.stack([predicted(row["numbers"]) for row in rows])
     return {
         "sequence": rows[0]["sequence"],
         "at": moment_text(rows[0]["at"]),
         "outcomes": len(rows),
-        **_by_target(one, "loss", np.mean((found - foretold) ** 2, axis=0)),
-        **_by_target(one, "guess", np.var(found, axis=0)),
+        **_by_target(view, "loss", np.mean((found - predictions) ** 2, axis=0)),
+        **_by_target(view, "guess", np.var(found, axis=0)),
     }
 
 
-def _by_target(one: Seen, name: str, values: NDArray[np.float64]) -> dict[str, Any]:
+def _by_target(view: CampaignView, name: str, values: NDArray[np.float64]) -> dict[str, Any]:
     reward, *costs = values.tolist()
-    return {f"reward_{name}": reward, f"cost_{name}": dict(zip(one.campaign.resources, costs, strict=True))}
+    return {f"reward_{name}": reward, f"cost_{name}": dict(zip(view.campaign.resources, costs, strict=True))}

@@ -1,15 +1,13 @@
-"""What a scrape of the metrics asks of the database."""
+"""The gauges of the metrics that are read from the database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from service.engine.cache import load_campaign
-from service.reads.shared import prices
-from service.store import tables
+from service.reads.shared import CampaignView, last_prices, prices
+from service.store import campaigns, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +32,30 @@ class Gauges:
 
 
 def gauges(connection: Connection) -> Gauges:
-    """Everything at once."""
-    read = Gauges([], {}, {})
-    campaign, state = tables.campaign, tables.campaign_state
-    rows = connection.execute(
-        select(state.c.campaign, state.c.config_version, campaign.c.id)
-        .join(campaign, campaign.c.number == state.c.campaign)
-        .where(state.c.status != "archived")
-        .order_by(state.c.campaign)
-    ).all()
-    hold, decision = tables.hold, tables.decision
-    counted = connection.execute(select(hold.c.campaign, func.count().label("holds")).group_by(hold.c.campaign))
-    held = {row.campaign: row.holds for row in counted}
-    for row in rows:
-        known = load_campaign(connection, row.campaign, row.config_version)
-        read.accounts.extend(_accounts(connection, row.campaign, row.id, known.resources))
-        read.open_holds[row.id] = held.get(row.campaign, 0)
-        last = connection.execute(
-            select(decision.c.prices)
-            .where(decision.c.campaign == row.campaign)
-            .order_by(decision.c.sequence.desc())
-            .limit(1)
-        ).scalar()
-        read.prices.update({(row.id, name): price for name, price in prices(known, last).items()})
-    return read
-
-
-def _accounts(
-    connection: Connection, number: int, campaign_id: str, resources: Sequence[str]
-) -> Iterator[AccountGauge]:
-    account = tables.account
-    for row in connection.execute(select(account).where(account.c.campaign == number)):
-        yield AccountGauge(campaign_id, resources[row.resource], row.granted, row.held, row.spent, row.overrun)
+    """All gauges of one snapshot."""
+    state, account, hold = tables.campaign_state, tables.account, tables.hold
+    active = select(state.c.campaign).where(state.c.status != "archived")
+    last = last_prices(connection, active)
+    counts = connection.execute(select(hold.c.campaign, func.count()).group_by(hold.c.campaign))
+    open_holds: dict[int, int] = dict(counts.tuples())
+    found, campaign_of = Gauges([], {}, {}), dict[int, tuple[str, tuple[str, ...]]]()
+    # Configurations may be large, and there may be many.
+    query = campaigns.states(with_config=True).where(state.c.status != "archived").execution_options(yield_per=100)
+    for row in connection.execute(query).mappings():
+        campaign = CampaignView.of(row).campaign
+        campaign_of[campaign.number] = campaign.id, campaign.resources
+        found.open_holds[campaign.id] = open_holds.get(campaign.number, 0)
+        quoted = prices(campaign, last[campaign.number])
+        found.prices.update({(campaign.id, name): price for name, price in quoted.items()})
+    order = account.c.campaign, account.c.resource
+    for number, resource, *amounts in connection.execute(
+        select(account).where(account.c.campaign.in_(active)).order_by(*order)
+    ):
+        campaign_id, resources = campaign_of[number]
+        found.accounts.append(AccountGauge(campaign_id, resources[resource], *amounts))
+    return found
 
 
 def ping(connection: Connection) -> None:
-    """Ask the database anything at all."""
+    """Execute the simplest statement."""
     connection.execute(select(1))

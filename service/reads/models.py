@@ -1,45 +1,22 @@
-"""A campaign's model: as bytes for whoever asks, and from bytes that somebody sent."""
+"""Checks of a model that a client sends."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
 from cbwk_core.model import ForeignModelError, Model, shape_of
-from cbwk_core.snapshot import CHECKSUM_BYTES, BadChecksumError, NotASnapshotError, SnapshotError, UnknownVersionError
-from service.engine.cache import Cache, current
+from cbwk_core.snapshot import BadChecksumError, NotASnapshotError, SnapshotError, UnknownVersionError
 from service.problems import BadRequest, Conflict, Invalid
-from service.reads.shared import seen
+from service.reads.shared import campaign_view
 
 UNREADABLE = (NotASnapshotError, UnknownVersionError, BadChecksumError)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedModel:
-    """The bytes, and which model they are."""
-
-    data: bytes
-    model_version: int
-    policy_version: int
-
-    @property
-    def checksum(self) -> str:
-        """The one that ends the bytes, in hexadecimal."""
-        return self.data[-CHECKSUM_BYTES:].hex()
-
-
-def model(connection: Connection, campaign_id: str) -> ExportedModel:
-    """What the campaign has learnt up to now, folded from its log: nothing that is only remembered."""
-    known = current(connection, Cache(0), seen(connection, campaign_id).state)
-    data = known.campaign.policy.encode_model(known.state)
-    return ExportedModel(data, known.model_version, int(known.state.learnt[0]))
-
-
 def fitting_model(connection: Connection, campaign_id: str, data: bytes) -> tuple[Model, dict[str, Any]]:
-    """The model in the bytes and its shape, which is the campaign's; a Problem if they cannot be read or do not fit."""
-    policy = seen(connection, campaign_id).campaign.policy
+    """The model in the bytes and its shape; raises a Problem if it is unreadable or not of the campaign's shape."""
+    policy = campaign_view(connection, campaign_id).campaign.policy
     try:
         return policy.decode_model(data), shape_of(policy)
     except UNREADABLE as error:

@@ -1,76 +1,81 @@
-"""What every read needs: the campaign it is about, pages, amounts by resource, elements of stored vectors."""
+"""Functions that all reads share: the campaign, rows, pages, amounts by resource, elements of stored vectors."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Connection, Double, Float, Text, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Double, Float, Select, Text, cast, func, select
 from sqlalchemy.dialects import postgresql
 
 from service.domain.campaign import Campaign
-from service.engine.cache import load_campaign
-from service.ids import is_id
 from service.money import ONE, amount
-from service.problems import Invalid, NotFound
-from service.store import tables
+from service.problems import Invalid
+from service.store import campaigns, tables
+from service.times import moment_text
 
 Row = Mapping[Any, Any]  # SQLAlchemy's rows by column, and dictionaries like them
 
-# The most that fit every 64-bit number.
+T = TypeVar("T")
+
+# All numbers with so many digits fit into 64 bits.
 CURSOR_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A campaign with the configuration in force and the row of its state.
+class CampaignView:
+    """A campaign with its current configuration and the row of its state.
 
-    Rows of the log up to `sequence` are all committed: a read that stays below it misses nothing, in whatever order its
+    All rows of the log up to `sequence` are committed: a read that stays below it misses nothing, in whatever order its
     statements run.
     """
 
     campaign: Campaign
     state: Row
 
+    @classmethod
+    def of(cls, row: Row) -> CampaignView:
+        """The view of a row of `store.campaigns.states`, read with the configuration."""
+        return cls(Campaign(row["campaign"], row["id"], row["config_version"], json.loads(row["config"])), row)
+
     @property
     def sequence(self) -> int:
-        """The last number of the log when this was read."""
+        """The last number of the log at the time of the read."""
         return int(self.state["sequence"])
 
 
-def seen(connection: Connection, campaign_id: str) -> Seen:
-    """The campaign of this id, or NotFound."""
-    campaign, state = tables.campaign, tables.campaign_state
-    row = None
-    if is_id(campaign_id):
-        row = (
-            connection.execute(
-                select(state, campaign.c.created_at)
-                .join(campaign, campaign.c.number == state.c.campaign)
-                .where(campaign.c.id == campaign_id)
-            )
-            .mappings()
-            .first()
-        )
-    if row is None:
-        raise NotFound("there is no such campaign", kind="campaign-not-found")
-    return Seen(load_campaign(connection, row["campaign"], row["config_version"]), row)
+def campaign_view(connection: Connection, campaign_id: str) -> CampaignView:
+    """The campaign with this id; raises NotFound."""
+    return CampaignView.of(campaigns.state_of(connection, campaign_id, with_config=True))
 
 
-def page(items: Sequence[dict[str, Any]], limit: int, cursor_of: Any) -> dict[str, Any]:
-    """One page of at most `limit` items out of one more than that, if there are more."""
-    kept = list(items[:limit])
-    more = len(items) > limit
-    return {"items": kept, "next_cursor": to_cursor(cursor_of(kept[-1])) if more else None}
+def load_campaign(connection: Connection, number: int, version: int) -> Campaign:
+    """One version of a campaign's configuration."""
+    campaign_id, config = campaigns.config_of(connection, number, version)
+    return Campaign(number, campaign_id, version, config)
+
+
+def fetch(connection: Connection, query: Select[Any]) -> Sequence[Row]:
+    """All rows of a query, by column."""
+    return connection.execute(query).mappings().all()
+
+
+def page(
+    rows: Sequence[T], limit: int, cursor_of: Callable[[T], object], item_of: Callable[[T], dict[str, Any]]
+) -> dict[str, Any]:
+    """A page of at most `limit` items; `rows` has one row more if there is a next page."""
+    shown = rows[:limit]
+    next_cursor = to_cursor(cursor_of(shown[-1])) if len(rows) > limit else None
+    return {"items": [item_of(row) for row in shown], "next_cursor": next_cursor}
 
 
 def to_cursor(value: object) -> str:
-    """A place in a list, as text that clients hand back and do not read.
+    """A position in a list, as text that clients return unread.
 
     >>> to_cursor(2087), from_cursor("MjA4Nw")
     ('MjA4Nw', '2087')
@@ -79,7 +84,7 @@ def to_cursor(value: object) -> str:
 
 
 def from_cursor(cursor: str) -> str:
-    """What `to_cursor` was given."""
+    """The text of a cursor; raises Invalid if `to_cursor` did not make it."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
@@ -88,12 +93,12 @@ def from_cursor(cursor: str) -> str:
 
 
 def number_cursor(cursor: str | None) -> int | None:
-    """The number a cursor stands for; None where there is no cursor."""
+    """The number of a cursor; None without a cursor."""
     return None if cursor is None else cursor_number(from_cursor(cursor))
 
 
 def cursor_number(text: str) -> int:
-    """A number inside a cursor; what no column can hold is a cursor nobody was given."""
+    """A number inside a cursor; raises Invalid for a number that no column can hold."""
     if not text.isdigit() or len(text) > CURSOR_DIGITS_MAX:
         raise _bad_cursor()
     return int(text)
@@ -104,20 +109,44 @@ def _bad_cursor() -> Invalid:
     return Invalid("the query cannot be taken as it is", errors=errors)
 
 
+def moment_or_none(microseconds: int | None) -> str | None:
+    """The moment in UTC; None for None."""
+    return None if microseconds is None else moment_text(microseconds)
+
+
+def parsed(text: str | None, default: Any = None) -> Any:
+    """The value of a JSON column; `default` for NULL."""
+    return default if text is None else json.loads(text)
+
+
 def by_resource(campaign: Campaign, amounts: Sequence[int] | None) -> dict[str, float]:
-    """Amounts in millionths by the resource they are of; nothing for an empty vector."""
+    """Amounts in millionths by resource; empty for no amounts."""
     if not amounts:
         return {}
-    return {resource: amount(one) for resource, one in zip(campaign.resources, amounts, strict=True)}
+    return {resource: amount(micros) for resource, micros in zip(campaign.resources, amounts, strict=True)}
 
 
-def vector(text: str | None) -> list[int] | None:
-    """A stored vector of amounts."""
-    return None if text is None else json.loads(text)
+def by_resource_or_none(campaign: Campaign, amounts: Sequence[int] | None) -> dict[str, float] | None:
+    """Amounts in millionths by resource; None for None."""
+    return None if amounts is None else by_resource(campaign, amounts)
+
+
+def last_prices(connection: Connection, numbers: Sequence[int] | Select[Any]) -> dict[int, bytes | None]:
+    """The stored prices at the last decision of each campaign; None before the first decision."""
+    decision, state = tables.decision, tables.campaign_state
+    last = (
+        select(decision.c.prices)
+        .where(decision.c.campaign == state.c.campaign)
+        .order_by(decision.c.sequence.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    rows = connection.execute(select(state.c.campaign, last).where(state.c.campaign.in_(numbers)))
+    return dict(rows.tuples())
 
 
 def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
-    """λ by resource, per unit of it; none before the first decision."""
+    """λ by resource, per unit of it; empty before the first decision."""
     if stored is None:
         return {}
     per_max_cost = np.frombuffer(stored, dtype="<f8").tolist()
@@ -126,21 +155,18 @@ def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
 
 
 def element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[int]:
-    """One whole number of a JSON array that is stored as text."""
-    return cast(_member(connection, column, index), BigInteger)
+    """One integer of a JSON array that is stored as text."""
+    return cast(_element(connection, column, index), BigInteger)
 
 
 def real_element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[float]:
     """One number of a JSON array that is stored as text."""
-    return cast(_member(connection, column, index), Double if _is_postgresql(connection) else Float)
+    kind = Double if connection.dialect.name == "postgresql" else Float
+    return cast(_element(connection, column, index), kind)
 
 
-def _member(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[Any]:
-    if _is_postgresql(connection):
-        member: ColumnElement[Any] = cast(column, postgresql.JSON)[index].astext
-        return member
+def _element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[Any]:
+    if connection.dialect.name == "postgresql":
+        text: ColumnElement[Any] = cast(column, postgresql.JSON)[index].astext
+        return text
     return func.json_extract(column, f"$[{index}]", type_=Text)
-
-
-def _is_postgresql(connection: Connection) -> bool:
-    return connection.dialect.name == "postgresql"

@@ -1,7 +1,4 @@
-"""Accounts computed anew from the log, and other things that must hold of it, in one snapshot.
-
-What was pruned counts with the sums that were left of it.
-"""
+"""Verifies accounts and log: accounts are computed again from the log. Pruned rows count with their sums."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from service.money import amount
-from service.reads.shared import Row, Seen, element, seen
+from service.reads.shared import CampaignView, campaign_view, element, fetch
 from service.store import tables
 from service.store.digests import outcome_digest
 from service.store.opening_balance import Opening, opening_of
@@ -20,10 +17,10 @@ ROWS_AT_ONCE = 1_000
 
 
 def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
-    """Every check with what the log says and what was found. The connection must see one snapshot throughout."""
-    one = seen(connection, campaign_id)
-    pruned = opening_of(connection, one.campaign.number) or Opening(0, spent=(0,) * len(one.campaign.resources))
-    checks = [*_account_checks(connection, one, pruned), *_log_checks(connection, one, pruned)]
+    """Every check with the expected and the found value. The connection must see one snapshot."""
+    view = campaign_view(connection, campaign_id)
+    pruned = opening_of(connection, view.campaign.number) or Opening(0, spent=(0,) * len(view.campaign.resources))
+    checks = [*_account_checks(connection, view, pruned), *_log_checks(connection, view, pruned)]
     return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
 
 
@@ -31,76 +28,44 @@ def _check(name: str, expected: Any, found: Any) -> dict[str, Any]:
     return {"name": name, "ok": expected == found, "expected": expected, "found": found}
 
 
-def _account_checks(connection: Connection, one: Seen, pruned: Opening) -> list[dict[str, Any]]:
-    account = tables.account
-    rows = (
-        connection.execute(
-            select(account).where(account.c.campaign == one.campaign.number).order_by(account.c.resource)
-        )
-        .mappings()
-        .all()
+def _account_checks(connection: Connection, view: CampaignView, pruned: Opening) -> list[dict[str, Any]]:
+    """Each account against the sums of the log, and what it holds against the table of holds."""
+    account, grant, outcome, decision = tables.account, tables.grant, tables.outcome, tables.decision
+    number, resources = view.campaign.number, view.campaign.resources
+    rows = fetch(connection, select(account).where(account.c.campaign == number).order_by(account.c.resource))
+    checks = [_check("accounts", len(resources), len(rows))]
+    open_holds = _open_holds(connection, view)
+    released = exists().where(
+        outcome.c.campaign == decision.c.campaign, outcome.c.decision == decision.c.sequence, outcome.c.released
     )
-    checks = [_check("accounts", len(one.campaign.resources), len(rows))]
-    held = _open(connection, one)
     for row in rows:
-        checks += _checks_of_account(connection, one, row, pruned, held[row["resource"]])
+        index, name = row["resource"], resources[row["resource"]]
+        of_resource = grant.c.campaign == number, grant.c.resource == index
+        granted = _sum(connection, grant.c.amount, *of_resource, grant.c.kind == "budget")
+        adjusted = _sum(connection, grant.c.amount, *of_resource, grant.c.kind == "adjust")
+        settled = _sum(connection, element(connection, outcome.c.spent, index), outcome.c.campaign == number)
+        held = _sum(connection, element(connection, decision.c.hold, index), decision.c.campaign == number, ~released)
+        spent = adjusted + settled + pruned.spent[index]
+        logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
+        checks += [_check(f"{column} of {name}", amount(logged[column]), amount(row[column])) for column in logged]
+        checks.append(_check(f"open holds of {name}", amount(held), amount(open_holds[index])))
     return checks
-
-
-def _checks_of_account(
-    connection: Connection, one: Seen, row: Row, pruned: Opening, in_holds: int
-) -> list[dict[str, Any]]:
-    index = row["resource"]
-    name = one.campaign.resources[index]
-    granted = _grants(connection, one, index, "budget")
-    spent = _grants(connection, one, index, "adjust") + _spent(connection, one, index) + pruned.spent[index]
-    held = _held(connection, one, index)
-    logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
-    checks = [_check(f"{part} of {name}", amount(logged[part]), amount(row[part])) for part in logged]
-    return [*checks, _check(f"open holds of {name}", amount(held), amount(in_holds))]
 
 
 def _sum(connection: Connection, column: ColumnElement[Any], *where: ColumnElement[bool]) -> int:
     return int(connection.execute(select(func.coalesce(func.sum(column), 0)).where(*where)).scalar_one())
 
 
-def _grants(connection: Connection, one: Seen, index: int, kind: str) -> int:
-    grant = tables.grant
-    return _sum(
-        connection,
-        grant.c.amount,
-        grant.c.campaign == one.campaign.number,
-        grant.c.resource == index,
-        grant.c.kind == kind,
-    )
-
-
-def _spent(connection: Connection, one: Seen, index: int) -> int:
-    outcome = tables.outcome
-    return _sum(connection, element(connection, outcome.c.spent, index), outcome.c.campaign == one.campaign.number)
-
-
-def _held(connection: Connection, one: Seen, index: int) -> int:
-    """Holds of decisions that nothing has ended."""
-    decision, outcome = tables.decision, tables.outcome
-    ended = exists().where(
-        outcome.c.campaign == decision.c.campaign, outcome.c.decision == decision.c.sequence, outcome.c.released
-    )
-    return _sum(
-        connection, element(connection, decision.c.hold, index), decision.c.campaign == one.campaign.number, ~ended
-    )
-
-
-def _open(connection: Connection, one: Seen) -> list[int]:
-    """What the table of holds says, of each resource: in one statement, which reads the holds of all campaigns."""
-    hold, resources = tables.hold, len(one.campaign.resources)
+def _open_holds(connection: Connection, view: CampaignView) -> list[int]:
+    """The sums of the table of holds by resource, in one statement, because it reads the holds of all campaigns."""
+    hold, resources = tables.hold, len(view.campaign.resources)
     sums = [func.coalesce(func.sum(element(connection, hold.c.amounts, index)), 0) for index in range(resources)]
-    found = connection.execute(select(*sums).where(hold.c.campaign == one.campaign.number)).one()
-    return [int(part) for part in found]
+    found = connection.execute(select(*sums).where(hold.c.campaign == view.campaign.number)).one()
+    return [int(total) for total in found]
 
 
-def _log_checks(connection: Connection, one: Seen, pruned: Opening) -> list[dict[str, Any]]:
-    number, last = one.campaign.number, one.sequence
+def _log_checks(connection: Connection, view: CampaignView, pruned: Opening) -> list[dict[str, Any]]:
+    number, last = view.campaign.number, view.sequence
     decision, outcome = tables.decision, tables.outcome
     count, total = pruned.row_count, pruned.number_sum
     for table in LOG:
@@ -119,17 +84,17 @@ def _log_checks(connection: Connection, one: Seen, pruned: Opening) -> list[dict
     rounds = connection.execute(select(func.count()).where(decision.c.campaign == number)).scalar_one()
     return [
         _check("rows of the log", last, count),
-        # With the right count, a number used twice would need another to be missing, and the sum would tell.
+        # If the count is right, a number that occurs twice replaces another one, which changes the sum.
         _check("numbers of the log", last * (last + 1) // 2, total),
-        _check("rounds", one.state["round"], pruned.decisions + rounds),
-        _check("pruned through", one.state["pruned_through"], pruned.through),
+        _check("rounds", view.state["round"], pruned.decisions + rounds),
+        _check("pruned through", view.state["pruned_through"], pruned.through),
         _check("decisions released twice", 0, released_twice),
         _check("damaged outcomes", 0, _damaged(connection, number)),
     ]
 
 
 def _damaged(connection: Connection, number: int) -> int:
-    """Outcomes that are not as they were written."""
+    """The number of outcomes that differ from their digest."""
     outcome = tables.outcome
     rows = connection.execute(
         select(outcome).where(outcome.c.campaign == number), execution_options={"yield_per": ROWS_AT_ONCE}

@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from service import reads
 from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
+from service.engine.model_export import exported_model
 from service.ids import is_id
 from service.limits import TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
 from service.openapi import answers, gives_octets, streams, takes, takes_octets
@@ -147,7 +148,7 @@ _MODEL_HEADERS = {
 )
 async def export_model(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Return what the campaign has learnt, as bytes with a checksum: the oracle and its residuals, not the accounts."""
-    found = await read(request, reads.model, campaign_id)
+    found = await read(request, exported_model, campaign_id)
     headers = {
         "Content-Disposition": f'attachment; filename="{campaign_id}.model"',
         "ETag": f'"{found.checksum}"',

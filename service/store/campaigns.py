@@ -1,26 +1,38 @@
-"""Campaigns by their ids, and the versions of their configurations."""
+"""Campaigns with their states and configurations."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, Select, select
 
 from service.ids import is_id
 from service.problems import NotFound
 from service.store import tables
+from service.store.statements import Row
 
 
-def state_of(connection: Connection, campaign_id: str) -> RowMapping:
-    """The row of `campaign_state` and `created_at` of the campaign with this id; raises NotFound."""
-    campaign, state = tables.campaign, tables.campaign_state
-    query = select(state, campaign.c.created_at).join(campaign, campaign.c.number == state.c.campaign)
-    found = connection.execute(query.where(campaign.c.id == campaign_id)) if is_id(campaign_id) else None
-    row = None if found is None else found.mappings().first()
+def states(*, with_config: bool = False) -> Select[Any]:
+    """Rows of `campaign_state` with `id` and `created_at`, in the order of creation.
+
+    with_config adds the column `config`: the current configuration, as JSON.
+    """
+    campaign, state, config = tables.campaign, tables.campaign_state, tables.config
+    query = select(state, campaign.c.id, campaign.c.created_at).join(campaign, campaign.c.number == state.c.campaign)
+    if with_config:
+        current = (config.c.campaign == state.c.campaign) & (config.c.version == state.c.config_version)
+        query = query.add_columns(config.c.body.label("config")).join(config, current)
+    return query.order_by(campaign.c.number)
+
+
+def state_of(connection: Connection, campaign_id: str, *, with_config: bool = False) -> Row:
+    """The row of the campaign with this id, as in `states`; raises NotFound."""
+    query = states(with_config=with_config).where(tables.campaign.c.id == campaign_id)
+    row = connection.execute(query).mappings().first() if is_id(campaign_id) else None
     if row is None:
         raise NotFound("there is no such campaign", kind="campaign-not-found")
-    return row
+    return dict(row)
 
 
 def config_of(connection: Connection, number: int, version: int) -> tuple[str, dict[str, Any]]:

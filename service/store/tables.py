@@ -171,6 +171,9 @@ outcome = _of_campaign(
     key="sequence",
 )
 
+# Joins an outcome with its decision.
+decision_of_outcome = (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision)
+
 # Changes of budgets, and corrections of `spent`.
 grant = _of_campaign(
     "grant",

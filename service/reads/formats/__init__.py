@@ -1,4 +1,4 @@
-"""Forms an export can have. Each is told of decisions some at a time and hands out bytes, never all at once."""
+"""The formats of an export. Each receives decisions page by page and returns bytes, never all at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["FORMATS", "Exported", "Form"]
 
 @dataclass(frozen=True)
 class Format:
-    """A form by its name: what it is called on the way, what a file of it is called, how it is begun."""
+    """A format: its media type, the suffix of its files, and how it begins."""
 
     media_type: str
     suffix: str
-    # Of a campaign, and how many of its decisions were learnt from.
+    # Takes the campaign and the number of decisions that were learnt from.
     begin: Callable[[Campaign, int], Form]
-    counts: bool = False  # whether it must know before the first decision how many were learnt from
+    counts: bool = False  # whether it needs that number
 
 
 FORMATS = {

@@ -1,23 +1,23 @@
-"""Lines that Vowpal Wabbit reads with --dsjson: what was shown, at which probability, and the reward as a cost."""
+"""Lines for Vowpal Wabbit's --dsjson: the arms, the probability of the chosen one, and the reward as a cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from service.domain.campaign import Campaign
 from service.domain.explanation import unpacked
-from service.engine.holdout import SHADOW
-from service.reads.formats.records import Exported
+from service.domain.holdout import SHADOW
+from service.reads.formats.records import Exported, Form
 
 
-class DecisionServiceLines:
-    """One line for each decision that was learnt from; the null arm has no line, since there it is no action.
+class DecisionServiceLines(Form):
+    """One line per decision that was learnt from; the null arm, which is no action there, has no line.
 
-    `_multi` has the arms that could be played, `a` their places counted from 1 with the chosen one first, and `p` the
-    probabilities in that order; where a campaign has so many arms that only the chosen one's was kept, that alone.
+    `_multi` has the arms that could be played, `a` their positions from 1 with the chosen one first, and `p` the
+    probabilities in that order, or only that of the chosen arm if the campaign has too many arms to store all.
     """
 
     def __init__(self, campaign: Campaign) -> None:
@@ -25,29 +25,26 @@ class DecisionServiceLines:
         self._own = [{"id": arm["id"], "features": arm.get("features")} for arm in campaign.config["arms"]]
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
-        """One line each."""
-        lines = [self._line(one) for one in decisions if one.is_learnt]
+        """One line per decision."""
+        lines = [self._line(each) for each in decisions if each.is_learnt]
         return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
-    def end(self) -> Iterable[bytes]:
-        """Nothing."""
-        return ()
-
-    def _line(self, one: Exported) -> dict[str, Any]:
-        record, chosen = one.record, one.row["arm"]
+    def _line(self, decision: Exported) -> dict[str, Any]:
+        record, chosen = decision.record, decision.row["arm"]
         arms = self._own if record["actions"] is None else record["actions"]
-        drawn = self._drawn(one, len(arms))
+        drawn = self._drawn(decision, len(arms))
         shown = [index for index in range(len(arms)) if index == chosen or drawn.get(index, 0.0) > 0.0]
-        if record["reason"] == SHADOW:  # the caller decided, and nothing else could have come of it
+        if record["reason"] == SHADOW:  # the caller decided: no other arm was possible
             drawn = dict.fromkeys(drawn, 0.0) | {chosen: 1.0}
-        place = shown.index(chosen)
-        order = [place, *(index for index in range(len(shown)) if index != place)] if len(drawn) > 1 else [place]
+        position = shown.index(chosen)
+        others = [index for index in range(len(shown)) if index != position] if len(drawn) > 1 else []
+        order = [position, *others]
         context = record["context"]
         return {
             "_label_cost": 0.0 - (record["reward"] or 0.0),
             "_label_probability": record["probability"],
-            "_label_Action": place + 1,
-            "_labelIndex": place,
+            "_label_Action": position + 1,
+            "_labelIndex": position,
             "Timestamp": record["decided_at"],
             "Version": "1",
             "EventId": record["decision_id"],
@@ -60,18 +57,18 @@ class DecisionServiceLines:
             "costs": record["costs"],
         }
 
-    def _drawn(self, one: Exported, arms: int) -> dict[int, float]:
-        """With which probability arms would have been drawn; of the chosen one it is exact."""
-        exact = {one.row["arm"]: one.record["probability"]}
-        if one.row["explanation"] is None:
+    def _drawn(self, decision: Exported, arms: int) -> dict[int, float]:
+        """The probabilities of the arms by index; that of the chosen arm is exact."""
+        exact = {decision.row["arm"]: decision.record["probability"]}
+        if decision.row["explanation"] is None:
             return exact
-        table = unpacked(one.row["explanation"], len(self._campaign.resources))
-        kept = dict(enumerate(table[:, -1].tolist()))
-        return {index: kept.get(index, 0.0) for index in range(arms)} | exact
+        table = unpacked(decision.row["explanation"], len(self._campaign.resources))
+        stored = dict(enumerate(table[:, -1].tolist()))
+        return {index: stored.get(index, 0.0) for index in range(arms)} | exact
 
 
 def _described(arm: dict[str, Any]) -> dict[str, Any]:
-    """An arm's name and what it is described by, as features of one namespace.
+    """The id and the features of an arm, as features of one namespace.
 
     >>> _described({"id": "a", "features": [0.5]})
     {'id': 'a', 'x': [0.5]}

@@ -1,8 +1,8 @@
 """Arrays as the Open Bandit Pipeline takes them, in a file that `numpy.load` reads.
 
-A file of arrays is a zip with one array after the other, and an array's length stands before its numbers. So the
-decisions are counted first; the contexts, which are most of it, are handed out as they are read, and the other columns
-wait in files that are written to the disk when they are long.
+The file is a zip with one array after the other, and the length of an array comes before its numbers. So the decisions
+are counted first; contexts, the largest array, are returned as they are read, and the other columns wait in files that
+move to the disk when they are long.
 """
 
 from __future__ import annotations
@@ -18,44 +18,24 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from service.domain.campaign import Campaign
-from service.reads.formats.records import Exported
+from service.reads.formats.records import ByteSink, Exported, Form
 
-# What a column may keep in memory before it goes to the disk.
+# The bytes of a column in memory, beyond which it moves to the disk.
 COLUMN_BYTES_MAX = 2**18
 PIECE_BYTES = 2**16
 
 
-class _Pipe(io.RawIOBase):
-    """What a zip file is written to, emptied now and then; it cannot be gone back in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def taken(self) -> bytes:
-        """What was written since the last time."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-
-class OpenBanditArrays:
+class OpenBanditArrays(Form):
     """`context`, `action`, `reward`, `pscore`, `position` and a few more, of rounds that were learnt from.
 
-    Rounds in which nothing was played are left out, since obp has no null arm, and so are requests with arms of their
-    own. `position` is 0 throughout: one arm is shown at a time.
+    Without rounds of the null arm, which obp does not have, and without requests with `actions`. `position` is always
+    0: one arm is shown at a time.
     """
 
     def __init__(self, campaign: Campaign, learnt: int) -> None:
-        self._campaign, self._learnt, self._seen = campaign, learnt, 0
-        self._pipe = _Pipe()
-        self._zip = zipfile.ZipFile(self._pipe, "w", zipfile.ZIP_STORED)
+        self._campaign, self._learnt, self._count = campaign, learnt, 0
+        self._sink = ByteSink()
+        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_STORED)
         width = campaign.encoder.dimension
         self._contexts = self._zip.open("context.npy", "w", force_zip64=True)
         self._contexts.write(_header((learnt, width), "<f8"))
@@ -68,34 +48,34 @@ class OpenBanditArrays:
         self._columns = {name: _Column(kind, shape) for name, (kind, shape) in shapes.items()}
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
-        """The contexts of some more decisions."""
-        kept = [one for one in decisions if one.is_learnt and one.record["actions"] is None]
-        if kept:
-            self._seen += len(kept)
-            contexts = self._campaign.encoder.encode_many(one.record["context"] for one in kept).vectors
+        """The contexts of the next decisions."""
+        learnt = [each for each in decisions if each.is_learnt and each.record["actions"] is None]
+        if learnt:
+            self._count += len(learnt)
+            contexts = self._campaign.encoder.encode_many(each.record["context"] for each in learnt).vectors
             self._contexts.write(contexts.astype("<f8").tobytes())
-            costs = [[one.record["costs"][name] for name in self._campaign.resources] for one in kept]
-            self._columns["action"].add(np.array([one.row["arm"] for one in kept]))
-            self._columns["reward"].add(np.array([one.record["reward"] or 0.0 for one in kept]))
-            self._columns["pscore"].add(np.array([one.record["probability"] for one in kept]))
+            costs = [[each.record["costs"][name] for name in self._campaign.resources] for each in learnt]
+            self._columns["action"].add(np.array([each.row["arm"] for each in learnt]))
+            self._columns["reward"].add(np.array([each.record["reward"] or 0.0 for each in learnt]))
+            self._columns["pscore"].add(np.array([each.record["probability"] for each in learnt]))
             self._columns["costs"].add(np.array(costs))
-        return self._pipe.taken()
+        return self._sink.take()
 
     def end(self) -> Iterable[bytes]:
         """The other arrays."""
-        if self._seen != self._learnt:  # decisions were pruned meanwhile: a file that is cut off is not taken for whole
-            raise RuntimeError(f"{self._learnt} decisions were to be exported, and {self._seen} were there")
+        if self._count != self._learnt:  # pruning ran at the same time: a truncated file is recognisable
+            raise RuntimeError(f"expected to export {self._learnt} decisions, found {self._count}")
         self._contexts.close()
         for name, column in self._columns.items():
             with self._zip.open(f"{name}.npy", "w", force_zip64=True) as member:
                 member.write(_header((self._learnt, *column.shape), column.kind))
                 for piece in column.pieces():
                     member.write(piece)
-                    yield self._pipe.taken()
+                    yield self._sink.take()
         for name, array in self._small():
             self._zip.writestr(f"{name}.npy", _header(array.shape, array.dtype.str) + array.tobytes())
         self._zip.close()
-        yield self._pipe.taken()
+        yield self._sink.take()
 
     def _small(self) -> Iterator[tuple[str, NDArray[Any]]]:
         campaign = self._campaign
@@ -109,18 +89,18 @@ class OpenBanditArrays:
 
 
 class _Column:
-    """Numbers that wait for their turn."""
+    """The numbers of one array, until it is written."""
 
     def __init__(self, kind: str, shape: tuple[int, ...]) -> None:
         self.kind, self.shape = kind, shape
-        self._file = SpooledTemporaryFile(COLUMN_BYTES_MAX)  # noqa: SIM115 - it goes with the export
+        self._file = SpooledTemporaryFile(COLUMN_BYTES_MAX)  # noqa: SIM115 - it lives as long as the export
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """Some more."""
+        """Append numbers."""
         self._file.write(numbers.astype(self.kind).tobytes())
 
     def pieces(self) -> Iterator[bytes]:
-        """All of them, a piece at a time."""
+        """All numbers, in pieces."""
         self._file.seek(0)
         while piece := self._file.read(PIECE_BYTES):
             yield piece
@@ -128,7 +108,7 @@ class _Column:
 
 
 def _header(shape: tuple[int, ...], kind: str) -> bytes:
-    """What stands before an array's numbers in a file."""
+    """The bytes before the numbers of an array."""
     head = io.BytesIO()
     npy.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": shape})
     return head.getvalue()

@@ -1,55 +1,38 @@
-"""JSON lines and comma-separated values: every decision is a line."""
+"""JSON lines and comma-separated values: one line per decision."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import orjson
 
 from service.domain.campaign import Campaign
-from service.reads.formats.records import JSON_COLUMNS, PLAIN_COLUMNS, Exported
+from service.reads.formats.records import JSON_COLUMNS, VALUE_COLUMNS, Exported, Form, amount_columns, flat_values
 
 
-class JsonLines:
-    """One JSON object a line."""
+class JsonLines(Form):
+    """One JSON object per line."""
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
-        """One line each."""
-        return b"".join(orjson.dumps(one.record, option=orjson.OPT_APPEND_NEWLINE) for one in decisions)
-
-    def end(self) -> Iterable[bytes]:
-        """Nothing."""
-        return ()
+        """One line per decision."""
+        return b"".join(orjson.dumps(each.record, option=orjson.OPT_APPEND_NEWLINE) for each in decisions)
 
 
-class CommaSeparated:
-    """A header, then one line each; what is no plain value is JSON."""
+class CommaSeparated(Form):
+    """A header, then one line per decision; objects and arrays are JSON."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._resources = campaign.resources
         self._begun = False
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
-        """One line each, the header before the first."""
+        """One line per decision, with the header before the first."""
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         if not self._begun:
-            amounts = [f"{part}.{name}" for part in ("hold", "cost") for name in self._resources]
-            writer.writerow([*PLAIN_COLUMNS, *JSON_COLUMNS, *amounts])
+            writer.writerow([*VALUE_COLUMNS, *JSON_COLUMNS, *amount_columns(self._resources)])
             self._begun = True
-        for record in (one.record for one in decisions):
-            writer.writerow(
-                [
-                    *(record[name] for name in PLAIN_COLUMNS),
-                    *(orjson.dumps(record[name]).decode() for name in JSON_COLUMNS),
-                    *(record["hold"].get(name) for name in self._resources),
-                    *((record["costs"] or {}).get(name) for name in self._resources),
-                ]
-            )
+        writer.writerows(flat_values(each.record, self._resources) for each in decisions)
         return text.getvalue().encode()
-
-    def end(self) -> Iterable[bytes]:
-        """Nothing."""
-        return ()

@@ -9,6 +9,7 @@ import pytest
 
 from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
+from service.engine.model_export import exported_model
 from service.problems import Conflict
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -40,7 +41,7 @@ async def play(engine, name, tag, count, *, reward=1.0):
 
 def exported(database, name):
     with database.read() as connection:
-        return reads.model(connection, name)
+        return exported_model(connection, name)
 
 
 def importing(database, name, data):

@@ -12,6 +12,7 @@ from sqlalchemy import delete, func, select, update
 from service import reads
 from service.engine import prune as pruning
 from service.engine.commands import Answer, CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
+from service.engine.model_export import exported_model
 from service.engine.replay import replay
 from service.problems import NotFound
 from service.store import tables
@@ -123,7 +124,7 @@ def test_the_model_does_not_need_its_snapshots(database):
 @pytest.mark.usefixtures("lives")
 def test_an_imported_model_is_kept_whether_it_came_before_or_after(database, numbers, imported_first):
     with database.read() as connection:
-        data = reads.model(connection, "c").data
+        data = exported_model(connection, "c").data
         fitting = reads.fitting_model(connection, "c", data)
 
     async def play():

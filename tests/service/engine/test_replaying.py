@@ -10,6 +10,7 @@ from sqlalchemy import delete, select, update
 
 from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel
+from service.engine.model_export import exported_model
 from service.engine.replay import replay
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
@@ -82,7 +83,7 @@ def test_what_follows_an_imported_model_replays(database):
     async def life(engine):
         await decide_and_learn(engine, 10)
         with database.read() as connection:
-            data = reads.model(connection, "c").data
+            data = exported_model(connection, "c").data
         await decide_and_learn(engine, 10, "f")
         with database.read() as connection:
             fitting = reads.fitting_model(connection, "c", data)

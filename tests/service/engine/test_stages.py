@@ -14,6 +14,7 @@ from service import reads
 from service.domain.campaign import Campaign
 from service.engine import stage_one as stages
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, ImportModel, PatchCampaign
+from service.engine.model_export import exported_model
 from service.engine.replay import replay
 from service.problems import Conflict
 from service.store import tables
@@ -206,7 +207,7 @@ def test_in_stage_one_neither_the_shape_nor_the_model_may_change_but_the_budget_
                 with pytest.raises(Conflict, match="stage one"):
                     await engine.submit(PatchCampaign("c", changes))
             with database.read() as connection:
-                data = reads.model(connection, "c").data
+                data = exported_model(connection, "c").data
                 fitting = reads.fitting_model(connection, "c", data)
             with pytest.raises(Conflict, match="stage one"):
                 await engine.submit(ImportModel("c", *fitting, data))
