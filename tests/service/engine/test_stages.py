@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from cbwk_core import NULL_ARM, SquareCBwK, two_stage
+from cbwk_core import NULL_ARM, RULES_VERSION, SquareCBwK, two_stage
 from service import reads
 from service.domain.campaign import Campaign
-from service.engine import stage_one as stages
+from service.engine import stage_one
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, ImportModel, PatchCampaign
 from service.engine.model_export import exported_model
 from service.engine.replay import replay
@@ -62,7 +62,7 @@ async def play(engine, start, stop):
 
 async def conclude(engine, database):
     """End stage one now; the engine would do so by itself within a second."""
-    found = await asyncio.to_thread(stages.conclusion, database, 1)
+    found = await asyncio.to_thread(stage_one.conclusion, database, 1)
     return (await engine.submit(found)).body["ended"] if found is not None else None
 
 
@@ -237,16 +237,18 @@ def test_a_radius_that_was_found_for_an_older_configuration_is_dropped(database,
         async with running(database) as engine:
             await engine.submit(CreateCampaign(staged()))
             await play(engine, 0, LAST)
-            found = stages.conclusion(database, 1)
+            found = stage_one.conclusion(database, 1)
             await engine.submit(PatchCampaign("c", {"resources": [{"id": "usd", "budget": BUDGET + 50}]}))
-            ended = [(await engine.submit(one)).body["ended"] for one in (found, stages.conclusion(database, 1), found)]
+            ended = [
+                (await engine.submit(one)).body["ended"] for one in (found, stage_one.conclusion(database, 1), found)
+            ]
             return ended, found.radius
 
     ended, radius = asyncio.run(main())
     assert ended == [False, True, False]
     (change,) = stage_changes(database)
     assert json.loads(change["body"])["stage"]["radius"] < radius
-    assert stages.conclusion(database, 1) is None
+    assert stage_one.conclusion(database, 1) is None
 
 
 def test_actions_are_refused_while_stage_one_explores_the_campaigns_own_arms(database):
@@ -274,7 +276,7 @@ def test_of_two_processes_on_one_database_only_one_ends_the_stage_and_both_go_on
             for i in range(LAST):
                 bodies.append(await decide(engines[i % 2], i))
                 await report(engines[(i // 2) % 2], i, bodies[-1])
-            found = [await asyncio.to_thread(stages.conclusion, database, 1) for database in databases]
+            found = [await asyncio.to_thread(stage_one.conclusion, database, 1) for database in databases]
             assert found[0] == found[1] or None in found
             handed = [one for one in found if one is not None]
             answers = await asyncio.gather(*(engine.submit(handed[0]) for engine in engines)) if handed else []
@@ -295,21 +297,23 @@ def test_of_two_processes_on_one_database_only_one_ends_the_stage_and_both_go_on
 
 @pytest.mark.parametrize(
     ("preset", "horizon", "budget", "mode"),
-    [("paper", 20_000, 9_000, "measured"), ("paper", 9_999, 9_000, "auto"), ("practical", 20_000, 9_000, "auto")],
+    # T·M(T0) is 718,000 for a million rounds.
+    [("paper", 10**6, 800_000, "paper"), ("paper", 10**6, 700_000, "auto"), ("practical", 10**6, 800_000, "auto")],
 )
 def test_auto_has_two_stages_exactly_where_the_library_would_and_is_shown_as_what_it_came_to(
     preset, horizon, budget, mode, database
 ):
-    declared = config(budget=budget, horizon=horizon, policy=config()["policy"] | {"preset": preset})
+    resources = [{"id": name, "budget": budget, "max_cost": 1} for name in ("usd", "impressions")]
+    terms = config(horizon=horizon, resources=resources, policy=config()["policy"] | {"preset": preset})
 
     async def main():
         async with running(database) as engine:
-            return (await engine.submit(CreateCampaign(declared))).body["config"]
+            return (await engine.submit(CreateCampaign(terms))).body["config"]
 
     made = asyncio.run(main())
     assert made["policy"]["two_stage"] == mode
-    campaign = Campaign(1, "c", 1, made)
-    plain = SquareCBwK(
+    campaign = Campaign(1, "c", 1, {**made, "rules": RULES_VERSION})
+    policy = SquareCBwK(
         arms=2,
         dimension=2,
         resources=2,
@@ -319,5 +323,5 @@ def test_auto_has_two_stages_exactly_where_the_library_would_and_is_shown_as_wha
         model="per_arm",
         preset=preset,
     )
-    assert two_stage.length(campaign.policy) == two_stage.length(plain)
-    assert two_stage.mode_of(plain) == ("off" if mode == "auto" else mode)
+    assert two_stage.length(campaign.policy) == two_stage.length(policy)
+    assert two_stage.mode_of(policy) == ("off" if mode == "auto" else mode)
