@@ -15,6 +15,8 @@ Problem
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 TYPE_PREFIX = "urn:cbwk:problem:"
@@ -108,3 +110,35 @@ class UnknownRules(Problem):
 
     def __init__(self, version: object) -> None:
         super().__init__(f"the campaign has version {version} of the rules, which this version of cbwk does not know")
+
+
+class Misfit(ValueError):  # noqa: N818 - it becomes an entry of `errors`
+    """A field that does not fit another one."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field} {message}")
+        self.field = field
+        self.message = message
+
+    @property
+    def error(self) -> dict[str, str]:
+        """Its entry in the `errors` of a problem."""
+        return {"field": self.field, "message": self.message}
+
+
+@contextmanager
+def misfit_of(field: str) -> Iterator[None]:
+    """Turns an error of the library into a Misfit of the field, without the value that it quotes."""
+    try:
+        yield
+    except ValueError as error:
+        raise Misfit(field, f"cannot be used: {without_values(str(error))}") from None
+
+
+def without_values(message: str) -> str:
+    """Returns an error message of the library up to the value that it quotes.
+
+    >>> without_values("preset must be one of ['paper'], got 'x'")
+    "preset must be one of ['paper']"
+    """
+    return message.partition(", got ")[0]

@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.responses import Response
 
 from service.engine.commands import Answer
-from service.problems import BadRequest, Invalid, Problem, Unavailable, UnknownRules
-from service.schemas.base import Misfit
+from service.problems import BadRequest, Invalid, Misfit, Problem, Unavailable, UnknownRules
 from service.store.database import Database
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -1,11 +1,10 @@
-"""A campaign at run time: its configuration turned into encoders, holds and a policy."""
+"""A campaign at run time: its configuration as encoders, holds and a policy."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -13,23 +12,15 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from cbwk_core import (
-    RULES_KNOWN,
-    CategoryFeature,
-    ContextEncoder,
-    HashFeature,
-    NumberFeature,
-    SquareCBwK,
-    concatenate,
-    outer,
-)
+from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
+from service.features import encoder_of
 from service.money import micros
 from service.problems import Invalid, UnknownRules
 from service.times import MICROS_PER_SECOND, moment_microseconds
 
-# Stands for a horizon of which no traffic has told anything yet.
+# The horizon of a campaign without a declared one, until there is traffic to estimate it from.
 HORIZON_UNKNOWN = 1_000
-# Beyond this many products of a context's and an arm's features a shared model takes their concatenation alone.
+# With more products of context and arm features than this, a shared model uses their concatenation only.
 INTERACTIONS_MAX = 512
 
 
@@ -49,7 +40,7 @@ class Campaign:
 
     @cached_property
     def arms(self) -> list[str]:
-        """Arm ids, in order; an arm keeps its place for good."""
+        """Arm ids, in order; the place of an arm never changes."""
         return [arm["id"] for arm in self.config["arms"]]
 
     @cached_property
@@ -59,21 +50,18 @@ class Campaign:
 
     @cached_property
     def budgets(self) -> list[int]:
-        """Granted, in millionths."""
+        """Granted amounts, in millionths."""
         return [micros(resource["budget"]) for resource in self.config["resources"]]
 
     @cached_property
     def max_costs(self) -> list[int]:
-        """Largest hold of each resource, in millionths."""
+        """The largest hold of each resource, in millionths."""
         return [micros(resource["max_cost"]) for resource in self.config["resources"]]
 
     def hold_of(self, own: Mapping[str, float] | None) -> list[int]:
-        """The hold of an arm that declares these max costs of its own, in millionths."""
-        given = own or {}
-        return [
-            micros(given[resource]) if resource in given else default
-            for resource, default in zip(self.resources, self.max_costs, strict=True)
-        ]
+        """Returns the hold of an arm with these max costs of its own, in millionths."""
+        defaults = zip(self.resources, self.max_costs, strict=True)
+        return [micros(own[resource]) if own and resource in own else default for resource, default in defaults]
 
     @cached_property
     def holds(self) -> list[list[int]]:
@@ -82,33 +70,27 @@ class Campaign:
 
     @cached_property
     def named_arms(self) -> tuple[Sequence[str | None], Sequence[str | None]]:
-        """The arms' ids, and their holds as the log keeps them; last, where -1 finds it, the null arm's: none."""
+        """The arms' ids and their holds in JSON; the last entries (index -1) are the null arm's, None."""
         return [*self.arms, None], [*(orjson.dumps(hold).decode() for hold in self.holds), None]
 
     @cached_property
     def units(self) -> list[int]:
-        """What the policy counts costs in, in millionths: of each resource the largest hold of an arm."""
-        own = [arm.get("max_cost") or {} for arm in self.config["arms"]]
-        largest = []
-        for resource, most in zip(self.resources, self.max_costs, strict=True):
-            declared = [limits[resource] for limits in own if resource in limits]
-            every_arm = own and len(declared) == len(own)
-            largest.append(micros(max(declared)) if every_arm else most)
-        return largest
+        """The policy's units of cost, in millionths: for each resource the largest hold of an arm."""
+        return [max(amounts) for amounts in zip(*self.holds, strict=True)] or self.max_costs
 
     @cached_property
     def retired(self) -> frozenset[int]:
-        """Arms that are never chosen again."""
+        """Indices of the arms that are never chosen again."""
         return frozenset(index for index, arm in enumerate(self.config["arms"]) if arm.get("retired"))
 
     @cached_property
     def encoder(self) -> ContextEncoder:
-        """From a context to a vector."""
+        """Encodes a context as a vector."""
         return encoder_of(self.config["context"])
 
     @cached_property
     def arm_encoder(self) -> ContextEncoder | None:
-        """From an arm's features to a vector, where the model is shared."""
+        """Encodes an arm's features as a vector, if the model is shared."""
         return encoder_of(self.config["arm_features"]) if self.config["model"] == "shared" else None
 
     @cached_property
@@ -120,7 +102,7 @@ class Campaign:
 
     @cached_property
     def dimension(self) -> int:
-        """Length of a feature vector as the policy sees it."""
+        """The length of a feature vector of the policy."""
         context = self.encoder.dimension
         if self.arm_encoder is None:
             return context
@@ -129,12 +111,12 @@ class Campaign:
 
     @cached_property
     def interacts(self) -> bool:
-        """Whether a shared model has the products of context and arm features."""
+        """Whether the features of a shared model include the products of context and arm features."""
         return self.arm_encoder is not None and self.encoder.dimension * self.arm_encoder.dimension <= INTERACTIONS_MAX
 
     @cached_property
     def horizon(self) -> int:
-        """Decisions the campaign is expected to make: declared, or estimated where only an end is."""
+        """The expected number of decisions: declared, or estimated if only an end is declared."""
         declared = self.config["horizon"]
         estimate = self.config.get("estimate") or {"horizon": HORIZON_UNKNOWN}
         return int(estimate["horizon"] if declared is None else declared)
@@ -147,29 +129,29 @@ class Campaign:
 
     @cached_property
     def ttl_micros(self) -> int:
-        """How long a hold stands."""
+        """The time from a decision to its expiry."""
         return int(self.config["feedback"]["ttl_seconds"]) * MICROS_PER_SECOND
 
     @cached_property
     def two_stage(self) -> bool | str:
-        """Two stages where the campaign was made with them: `auto` was decided then, and is one stage since."""
+        """The stored mode; `auto` was resolved when the campaign was made, so it means one stage here."""
         declared: bool | str = self.config["policy"]["two_stage"]
         return "off" if declared == "auto" else declared
 
     @cached_property
     def rules(self) -> int:
-        """The version of the rules that the campaign was made with; version 0.1 stored none and had 1."""
+        """The version of the rules since the campaign's creation; version 0.1 stored none and had 1."""
         version: int = self.config.get("rules", 1)
         return version
 
     @cached_property
     def public_config(self) -> dict[str, Any]:
-        """The configuration as answers show it: without `rules`, so that a new campaign can be made of it."""
+        """The configuration in responses: without `rules`, so that a new campaign can be made from it."""
         return {name: value for name, value in self.config.items() if name != "rules"}
 
     @cached_property
     def policy(self) -> SquareCBwK:
-        """The policy, in millionths throughout; raises UnknownRules."""
+        """The policy, with all amounts in millionths. Raises UnknownRules."""
         if self.rules not in RULES_KNOWN:
             raise UnknownRules(self.rules)
         policy = self.config["policy"]
@@ -196,16 +178,20 @@ class Campaign:
 
     @cached_property
     def shadows(self) -> bool:
-        """Whether the caller decides, and the policy only looks on and learns."""
+        """Whether the caller decides and the policy only observes and learns."""
         return bool(self.config.get("mode") == "shadow")
 
     @cached_property
-    def diverts(self) -> bool:
-        """Whether some decisions are made by somebody else: see engine.diverting."""
+    def has_baseline(self) -> bool:
+        """Whether a baseline makes some decisions: see `domain.holdout`."""
         return self.shadows or self.config.get("holdout") is not None
 
+    def has_ended(self, now: int) -> bool:
+        """Whether the declared end has passed."""
+        return self.ends_at is not None and now >= self.ends_at
+
     def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """What the policy takes for n encoded contexts (n, p) and arms (k, r) or (n, k, r): see the core's `decide`."""
+        """Returns the policy's features of n encoded contexts (n, p) and arms (k, r) or (n, k, r)."""
         if self.arm_encoder is None:
             return context
         assert arms is not None, "a shared model needs the arms' features"
@@ -213,28 +199,29 @@ class Campaign:
         return np.concatenate([both, outer(context, arms)], axis=2) if self.interacts else both
 
     def encode(self, context: Mapping[str, Any] | Sequence[float]) -> NDArray[np.float64]:
-        """A context as a vector; what is wrong with it is the client's to know."""
+        """Returns a context as a vector. Raises Invalid."""
         try:
             return self.encoder.encode(context).vector
         except ValueError as error:
-            raise Invalid(str(error), kind="invalid-context", errors=[_named("context", error)]) from error
+            errors = [{"field": "context", "message": str(error)}]
+            raise Invalid(str(error), kind="invalid-context", errors=errors) from error
 
     def encode_all(self, contexts: Sequence[Mapping[str, Any] | Sequence[float]]) -> NDArray[np.float64] | None:
-        """Several contexts as vectors, for half the price each; None where something is wrong with one of them."""
+        """Returns several contexts as vectors, at half the cost of `encode` each; None if one of them is invalid."""
         try:
             return self.encoder.encode_many(contexts).vectors
         except ValueError:
             return None
 
     def reward(self, value: float) -> tuple[float, bool]:
-        """A reward scaled to [0, 1] by the declared range, and whether it had to be clipped."""
+        """Returns a reward scaled to [0, 1] by the declared range, and whether it was clipped."""
         low, high = self.config["reward"]["min"], self.config["reward"]["max"]
         scaled = (value - low) / (high - low)
         clipped = min(max(scaled, 0.0), 1.0)
         return clipped, clipped != scaled
 
     def uniforms(self, start: int, rounds: int) -> NDArray[np.float64]:
-        """The uniforms of so many rounds, which anyone can compute again from the campaign's seed."""
+        """Returns the uniforms of `rounds` rounds, a function of the campaign's seed."""
         seed = self.config["seed"]
         if rounds == 1:
             return np.array([uniform_of(seed, start)])
@@ -243,39 +230,18 @@ class Campaign:
 
 
 def uniform_of(seed: int, round_number: int) -> float:
-    """(blake2b("seed:round", 8 bytes, big-endian) >> 11)·2⁻⁵³.
+    """Returns (blake2b("seed:round", 8 bytes, big-endian) >> 11)·2⁻⁵³.
 
     >>> 0.0 <= uniform_of(7, 0) < 1.0
     True
     """
-    return (int.from_bytes(_digest(seed, round_number), "big") >> 11) * 2.0**-53
+    return uniform_from(_digest(seed, round_number))
+
+
+def uniform_from(digest: bytes) -> float:
+    """Returns the uniform in [0, 1) of a digest of 8 bytes."""
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
 def _digest(seed: int, round_number: int) -> bytes:
     return blake2b(b"%d:%d" % (seed, round_number), digest_size=8).digest()
-
-
-def encoder_of(declared: Mapping[str, Any]) -> ContextEncoder:
-    """The encoder of a `context` or `arm_features` declaration; the same one for campaigns that declare the same."""
-    return _encoder_of(json.dumps(declared, sort_keys=True))
-
-
-@lru_cache(maxsize=64)
-def _encoder_of(text: str) -> ContextEncoder:
-    declared = json.loads(text)
-    if declared.get("dimension") is not None:
-        return ContextEncoder.vector(declared["dimension"])
-    return ContextEncoder(tuple(_feature_of(feature) for feature in declared["features"]))
-
-
-def _feature_of(declared: Mapping[str, Any]) -> NumberFeature | CategoryFeature | HashFeature:
-    name, default, strict = declared["name"], declared.get("default"), bool(declared.get("strict", False))
-    if declared["type"] == "number":
-        return NumberFeature(name, declared["min"], declared["max"], default=default, strict=strict)
-    if declared["type"] == "category":
-        return CategoryFeature(name, tuple(declared["values"]), default=default, strict=strict)
-    return HashFeature(name, declared["buckets"], default=default)
-
-
-def _named(field: str, error: ValueError) -> dict[str, str]:
-    return {"field": field, "message": str(error)}

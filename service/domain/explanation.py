@@ -1,9 +1,9 @@
-"""What the policy thought of every arm, as a decision keeps it and as people are shown it.
+"""The policy's estimates for every arm: packed for column `explanation`, and as the interface shows them.
 
-Kept are, per arm, the predicted reward, the predicted costs in max costs, and the probability. Where the request asked
-for an explanation they are kept in double precision, so that its repeat gets the same answer; else predictions are kept
-in half precision, which is three digits for a quarter of the room, and probabilities in single. The exact probability
-of the arm given is a column of its own.
+Per arm: the predicted reward, the predicted costs in max costs, and the probability. A decision whose request asked for
+an explanation stores them in double precision, so that a repeated request gets the same response. Others store
+predictions in half precision (three digits in a quarter of the space) and probabilities in single precision. The exact
+probability of the chosen arm has a column of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cbwk_core.ticket import POLICY, Thought
 from service.domain.campaign import Campaign
 from service.domain.tickets import pace
 
-# A decision keeps what the policy thought of this many arms at the most.
+# Decisions among more arms store no explanation.
 EXPLAINED_ARMS_MAX = 32
-# The first byte says how it is kept.
+# The first byte names the precision.
 _SHORT, _FULL = b"s", b"f"
 _MOST = np.finfo(np.float16).max
 
@@ -29,11 +29,10 @@ _MOST = np.finfo(np.float16).max
 def packed(
     thought: Thought, probabilities: NDArray[np.float64], in_full: Sequence[bool]
 ) -> Sequence[bytes] | Sequence[None]:
-    """What to keep of decisions with these (n, arms + 1) probabilities, as many as `in_full` says; nothing of too many
-    arms."""
+    """Returns column `explanation` of decisions with (n, arms + 1) probabilities: the first `len(in_full)` of them."""
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
         return [None] * len(in_full)
-    with np.errstate(over="ignore"):  # what is too large for it is shown as the largest
+    with np.errstate(over="ignore"):  # `unpacked` clips infinity to the largest number
         halves = thought.predictions.astype("<f2")
     singles = probabilities[:, :-1].astype("<f4")
     if len(probabilities) == 1 and not any(in_full):
@@ -55,41 +54,41 @@ def _full(predictions: NDArray[np.float64], shares: NDArray[np.float64]) -> byte
     return _FULL + predictions.astype("<f8").tobytes() + shares.astype("<f8").tobytes()
 
 
-def unpacked(kept: bytes | None, resources: int) -> NDArray[np.float64]:
-    """(arms, 2 + d): predicted reward and costs in max costs, probability; no arms where nothing was kept."""
-    if not kept:
+def unpacked(stored: bytes | None, resources: int) -> NDArray[np.float64]:
+    """Returns (arms, 2 + d): predicted reward and costs in max costs, probability; no arms if nothing is stored."""
+    if not stored:
         return np.zeros((0, 2 + resources))
-    prediction, share = ("<f2", "<f4") if kept[:1] == _SHORT else ("<f8", "<f8")
-    arms = (len(kept) - 1) // (np.dtype(prediction).itemsize * (1 + resources) + np.dtype(share).itemsize)
-    predictions = np.frombuffer(kept, dtype=prediction, offset=1, count=arms * (1 + resources))
-    if kept[:1] == _SHORT:
+    prediction, share = ("<f2", "<f4") if stored[:1] == _SHORT else ("<f8", "<f8")
+    arms = (len(stored) - 1) // (np.dtype(prediction).itemsize * (1 + resources) + np.dtype(share).itemsize)
+    predictions = np.frombuffer(stored, dtype=prediction, offset=1, count=arms * (1 + resources))
+    if stored[:1] == _SHORT:
         predictions = predictions.clip(-_MOST, _MOST)
-    shares = np.frombuffer(kept, dtype=share, offset=1 + predictions.nbytes)
+    shares = np.frombuffer(stored, dtype=share, offset=1 + predictions.nbytes)
     return np.column_stack([predictions.reshape(arms, 1 + resources), shares]).astype(np.float64)
 
 
-def shares(kept: Sequence[bytes | None], resources: int, arms: int) -> NDArray[np.float64]:
-    """(n, arms): of n decisions only the probabilities, 0 for arms that were not there and where nothing was kept.
+def shares(stored: Sequence[bytes | None], resources: int, arms: int) -> NDArray[np.float64]:
+    """Returns the probabilities of n decisions, (n, arms); 0 for arms that came later and if nothing is stored.
 
     >>> shares([None, b"f" + np.array([0.1, 0.2, 0.75]).tobytes()], resources=1, arms=2)
     array([[0.  , 0.  ],
            [0.75, 0.  ]])
     """
-    result = np.zeros((len(kept), arms))
-    alike: dict[tuple[bytes, int], list[int]] = {}
-    for row, one in enumerate(kept):
-        if one:
-            alike.setdefault((one[:1], len(one)), []).append(row)
-    for (kind, length), rows in alike.items():
+    result = np.zeros((len(stored), arms))
+    by_layout: dict[tuple[bytes, int], list[int]] = {}
+    for row, data in enumerate(stored):
+        if data:
+            by_layout.setdefault((data[:1], len(data)), []).append(row)
+    for (kind, length), rows in by_layout.items():
         width, share = (2 * (1 + resources), "<f4") if kind == _SHORT else (8 * (1 + resources), "<f8")
         count = (length - 1) // (width + np.dtype(share).itemsize)
-        table = np.frombuffer(b"".join(kept[row] or b"" for row in rows), dtype=np.uint8).reshape(len(rows), length)
+        table = np.frombuffer(b"".join(stored[row] or b"" for row in rows), dtype=np.uint8).reshape(len(rows), length)
         result[rows, :count] = np.ascontiguousarray(table[:, 1 + count * width :]).view(share)
     return result
 
 
 def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
-    """What the policy thought: per arm predicted reward, costs and score in the units of the campaign, and why not."""
+    """Returns, per arm, predicted reward, costs and score in the campaign's units, and why it was not eligible."""
     ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms
     prices = np.frombuffer(row["prices"], dtype="<f8")
     d = len(campaign.resources)
@@ -97,11 +96,11 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     rho = pace(row["numbers"])
     excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
     units = np.array(campaign.units) / 1e6
-    # Something could be played and nothing would be: only where stage one does no more than look.
+    # The policy could play an arm but gives none a probability: only a round of stage one that only observes does that.
     otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
     arms = []
     for index, (reward, *costs, probability) in enumerate(table.tolist()):
-        # At its predicted cost: where outcomes are late the policy may have counted it as what it blocks (pace.py).
+        # At the predicted cost: with late outcomes the policy may count the blocked amount instead (rules/pace.py).
         score = reward + float(prices @ (rho - np.array(costs)))
         why = None
         if probability == 0.0:

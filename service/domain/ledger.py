@@ -1,6 +1,6 @@
-"""The rules of money, in whole millionths; the database says the same rules again as CHECKs.
+"""The rules of money, in whole millionths. CHECK constraints of the database repeat them.
 
-free = max(0, granted - spent - held). A hold needs as much free; only reported costs and adjustments may raise the
+free = max(0, granted - spent - held). A hold needs that much free. Only reported costs and adjustments may raise the
 overrun, and every movement lowers it to max(0, spent + held - granted).
 """
 
@@ -14,7 +14,7 @@ _new = tuple.__new__
 
 
 class Account(NamedTuple):
-    """One resource of one campaign. It does not change: who has it may keep it, and a movement makes another."""
+    """One resource of one campaign; immutable, a movement returns another account."""
 
     granted: int
     held: int = 0
@@ -23,7 +23,7 @@ class Account(NamedTuple):
 
     @property
     def free(self) -> int:
-        """What may still be held.
+        """The amount that can still be held.
 
         >>> Account(granted=100, held=30, spent=80, overrun=10).free
         0
@@ -31,7 +31,7 @@ class Account(NamedTuple):
         return max(0, self.granted - self.spent - self.held)
 
     def moved(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> Account:
-        """After one movement; `reported` is what may raise the overrun: a cost someone reported, an adjustment.
+        """Returns the account after one movement. Only a `reported` one (costs, an adjustment) may raise the overrun.
 
         >>> Account(granted=100, held=30).moved(held=-30, spent=120, reported=True)
         Account(granted=100, held=0, spent=120, overrun=20)
@@ -52,48 +52,32 @@ class Ledger:
         self.accounts = [*accounts]
 
     def free(self) -> list[int]:
-        """What may still be held of each resource."""
-        # `Account.free` in place: this is asked for every decision.
+        """Returns the amount of each resource that can still be held."""
+        # `Account.free` inline: this runs for every decision.
         return [max(0, granted - spent - held) for granted, held, spent, _ in self.accounts]
 
     def hold(self, amounts: Amounts) -> None:
-        """A decision was made: its amounts must be free."""
+        """Holds the amounts of a decision, which must be free."""
         accounts = self.accounts
         for at, amount in enumerate(amounts):
             if amount:
-                # `moved` in place and without a call: this is asked for every decision. What is free has no overrun.
+                # `moved` inline: this runs for every decision. An account with free money has no overrun.
                 granted, held, spent, overrun = accounts[at]
-                assert 0 < amount <= granted - spent - held, "a hold needs as much free"
+                assert 0 < amount <= granted - spent - held, "a hold needs that much free"
                 accounts[at] = _new(Account, (granted, held + amount, spent, overrun))
 
     def move(
         self, resource: int, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False
     ) -> Account:
-        """One movement on one account, which it returns: see `Account.moved`."""
+        """Moves one account and returns it: see `Account.moved`."""
         moved = self.accounts[resource].moved(held=held, spent=spent, granted=granted, reported=reported)
         self.accounts[resource] = moved
         return moved
 
-    def settle(self, held: Amounts, costs: Amounts) -> None:
-        """Costs were reported: the hold ends, they are booked in full."""
+    def book(self, *, held: Amounts | None = None, spent: Amounts | None = None, reported: bool = False) -> None:
+        """Moves every account by its changes of `held` and `spent`: see `Account.moved`."""
+        nothing = [0] * len(self.accounts)
         self.accounts = [
-            account.moved(held=-amount, spent=cost, reported=True)
-            for account, amount, cost in zip(self.accounts, held, costs, strict=True)
-        ]
-
-    def release(self, held: Amounts) -> None:
-        """The decision was void, or nothing is charged for it."""
-        self.accounts = [account.moved(held=-amount) for account, amount in zip(self.accounts, held, strict=True)]
-
-    def charge(self, held: Amounts) -> None:
-        """No costs came: the hold itself is booked."""
-        self.accounts = [
-            account.moved(held=-amount, spent=amount) for account, amount in zip(self.accounts, held, strict=True)
-        ]
-
-    def correct(self, differences: Amounts) -> None:
-        """What was booked turned out otherwise."""
-        self.accounts = [
-            account.moved(spent=difference, reported=True)
-            for account, difference in zip(self.accounts, differences, strict=True)
+            account.moved(held=of_hold, spent=cost, reported=reported)
+            for account, of_hold, cost in zip(self.accounts, held or nothing, spent or nothing, strict=True)
         ]

@@ -1,60 +1,230 @@
-"""The status of a decision: a fold of its outcomes."""
+"""The status of a decision: the table of states as data, and below it one function per event.
+
+An event that `TRANSITIONS` does not list for a status is a repeat or a conflict. docs/architecture.md shows the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import orjson
+
+from service.domain.campaign import Campaign
+
+LATE = "late_not_learnt"
+ROUNDED = "rounded"
+CLIPPED = "reward_clipped"
+ABOVE_HOLD = "cost_above_hold"
+
+
+class Event(StrEnum):
+    """What happens to a decision. A report is the event of the halves that are new in it."""
+
+    DECIDED = "decided"
+    REWARD = "reward"
+    COSTS = "costs"
+    BOTH = "costs and reward"
+    VOID = "void"
+    EXPIRY = "expiry"
+
+
+class Movement(StrEnum):
+    """What a transition does to the accounts. When `spent` changes, the prices change with it."""
+
+    NONE = "–"
+    HOLD = "held += hold"
+    SETTLE = "held −= hold, spent += costs"
+    RELEASE = "held −= hold"
+    CHARGE = 'held −= hold, spent += hold (`missing_cost: "none"`: += 0)'
+    CORRECT = "spent is corrected to the reported costs"
+
+
+class Teaches(StrEnum):
+    """Whether the oracle learns from a transition."""
+
+    NO = "no"
+    YES = "yes"
+    WITH_REWARD = "yes, unless no reward came and `missing_reward` is null"
+
+
+class Transition(NamedTuple):
+    """One row of the table."""
+
+    before: tuple[str, ...]  # statuses; none for a new decision
+    event: Event
+    to: str
+    movement: Movement
+    teaches: Teaches
+
+
+TRANSITIONS = (
+    Transition((), Event.DECIDED, "held", Movement.HOLD, Teaches.NO),
+    Transition(("held",), Event.REWARD, "rewarded", Movement.NONE, Teaches.NO),
+    Transition(("held",), Event.COSTS, "charged", Movement.SETTLE, Teaches.NO),
+    Transition(("held",), Event.BOTH, "settled", Movement.SETTLE, Teaches.YES),
+    Transition(("rewarded",), Event.COSTS, "settled", Movement.SETTLE, Teaches.YES),
+    Transition(("charged",), Event.REWARD, "settled", Movement.NONE, Teaches.YES),
+    Transition(("held", "rewarded"), Event.VOID, "voided", Movement.RELEASE, Teaches.NO),
+    Transition(("held", "rewarded"), Event.EXPIRY, "expired", Movement.CHARGE, Teaches.WITH_REWARD),
+    Transition(("charged",), Event.EXPIRY, "settled", Movement.NONE, Teaches.WITH_REWARD),
+    # A settled decision accepts a reward only if its expiry settled it: otherwise the reward is known.
+    Transition(("settled", "expired", "voided", "late"), Event.REWARD, "late", Movement.NONE, Teaches.NO),
+    Transition(("expired", "voided", "late"), Event.COSTS, "late", Movement.CORRECT, Teaches.NO),
+    Transition(("expired", "voided"), Event.BOTH, "late", Movement.CORRECT, Teaches.NO),
+)
+_AFTER = {(status, row.event): row for row in TRANSITIONS for status in row.before}
+# These statuses end the wait for feedback: the row of the hold goes.
+FINAL = ("settled", "voided", "expired")
+
+
+class Report(NamedTuple):
+    """A feedback request, with its costs in millionths in the order of the resources."""
+
+    reward: float | None
+    costs: list[int] | None
+    warnings: Sequence[str] = ()
+
+
+class Effect(NamedTuple):
+    """What one event changes. The engine books it, teaches it and logs it as an outcome."""
+
+    kind: str  # of the outcome
+    transition: Transition
+    reward: float | None = None  # logged
+    costs: list[int] | None = None  # logged
+    held: list[int] | None = None  # change of the accounts
+    spent: list[int] | None = None  # change of the accounts
+    taught: list[Any] | None = None  # what the oracle learns: the scaled reward, then the costs
+    warnings: Sequence[str] = ()
 
 
 @dataclass(slots=True)
 class DecisionRecord:
-    """A stored decision and what has become of it so far."""
+    """A stored decision and the fold of its outcomes."""
 
     row: Any  # of table decision
     outcomes: list[Any] = field(default_factory=list)  # of table outcome, in order
     status: str = "held"
     reward: float | None = None  # as reported, in the caller's range
     costs: list[int] | None = None  # as reported
-    booked: list[int] | None = None  # what is in `spent` because of it
+    booked: list[int] | None = None  # what `spent` contains because of it
 
     @classmethod
     def of(cls, row: Any, outcomes: Sequence[Any]) -> DecisionRecord:
-        """Fold the outcomes of a decision."""
+        """Returns the decision after its stored outcomes."""
         record = cls(row)
         for outcome in outcomes:
-            record.apply(outcome)
+            record.add(outcome, _amounts(outcome["costs"]), _amounts(outcome["spent"]))
         return record
 
-    def apply(self, outcome: Any) -> None:
-        """One more outcome, as it is stored."""
-        self.move(
-            outcome,
-            None if outcome["costs"] is None else orjson.loads(outcome["costs"]),
-            None if outcome["spent"] is None else orjson.loads(outcome["spent"]),
-        )
-
-    def move(self, outcome: Any, costs: list[int] | None, spent: list[int] | None) -> None:
-        """One more outcome, whose amounts are these."""
+    def add(self, outcome: Any, costs: list[int] | None, spent: list[int] | None) -> None:
+        """Adds one outcome, with its amounts decoded."""
         self.outcomes.append(outcome)
         self.status = outcome["status"]
         if outcome["kind"] in ("reported", "late"):
-            if outcome["reward"] is not None:
-                self.reward = outcome["reward"]
-            if costs is not None:
-                self.costs = costs
+            self.reward = self.reward if outcome["reward"] is None else outcome["reward"]
+            self.costs = self.costs if costs is None else costs
         if spent is not None:
             self.booked = spent if self.booked is None else [a + b for a, b in zip(self.booked, spent, strict=True)]
 
     @property
     def hold(self) -> list[int]:
-        """The amounts held when it was made."""
+        """The amounts that the decision held."""
         amounts: list[int] = orjson.loads(self.row["hold"])
         return amounts
 
     @property
     def hold_key(self) -> tuple[int, int]:
-        """Where its hold is, beside the campaign: when it expires, and the number of the decision."""
+        """The key of its row in table hold, without the campaign: expiry and decision."""
         return self.row["expires_at"], self.row["sequence"]
+
+    def contradicts(self, report: Report) -> bool:
+        """Whether a half of the report has another value than before."""
+        return (None not in (report.reward, self.reward) and report.reward != self.reward) or (
+            None not in (report.costs, self.costs) and report.costs != self.costs
+        )
+
+    def answered(self, report: Report) -> Any:
+        """The outcome that answered these halves before: exactly these, else the last with one of them."""
+        given = (report.reward is not None, report.costs is not None)
+        last = self.outcomes[-1]
+        for outcome in self.outcomes:
+            if outcome["kind"] in ("reported", "late"):
+                halves = (outcome["reward"] is not None, outcome["costs"] is not None)
+                if halves == given:
+                    return outcome
+                if (given[0] and halves[0]) or (given[1] and halves[1]):
+                    last = outcome
+        return last
+
+
+def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effect | None:
+    """Costs, a reward or both arrive; None if they are known."""
+    event = _event_of(record, report)
+    if event is None:
+        return None
+    transition = _AFTER[record.status, event]
+    if transition.to == "late":
+        return _late(record, report, transition)
+    warnings, held, spent, taught = [*report.warnings], None, None, None
+    if transition.movement is Movement.SETTLE:
+        assert report.costs is not None
+        hold, spent = record.hold, report.costs
+        held = [-amount for amount in hold]
+        if any(cost > limit for cost, limit in zip(spent, hold, strict=True)):
+            warnings.append(ABOVE_HOLD)
+    if transition.teaches is Teaches.YES:
+        reward, costs = _first(report.reward, record.reward), _first(report.costs, record.costs)
+        scaled, clipped = campaign.reward(reward)
+        taught = [scaled, *costs]
+        if clipped:
+            warnings.append(CLIPPED)
+    return Effect("reported", transition, report.reward, report.costs, held, spent, taught, warnings)
+
+
+def _event_of(record: DecisionRecord, report: Report) -> Event | None:
+    reward = report.reward is not None and record.reward is None
+    if report.costs is not None and record.costs is None:
+        return Event.BOTH if reward else Event.COSTS
+    return Event.REWARD if reward else None
+
+
+def _late(record: DecisionRecord, report: Report, transition: Transition) -> Effect:
+    spent = None
+    if transition.movement is Movement.CORRECT:
+        assert report.costs is not None
+        booked = record.booked or [0] * len(report.costs)
+        spent = [cost - before for cost, before in zip(report.costs, booked, strict=True)]
+    warnings = [*report.warnings, LATE]
+    return Effect("late", transition, report.reward, report.costs, spent=spent, warnings=warnings)
+
+
+def voided(record: DecisionRecord) -> Effect | None:
+    """The caller did not use the decision; None if the status does not accept it."""
+    transition = _AFTER.get((record.status, Event.VOID))
+    return transition and Effect("void", transition, held=[-amount for amount in record.hold])
+
+
+def expired(campaign: Campaign, record: DecisionRecord) -> Effect:
+    """The time for feedback is over: the campaign's `feedback` terms replace what is missing."""
+    transition, terms = _AFTER[record.status, Event.EXPIRY], campaign.config["feedback"]
+    reward = _first(record.reward, terms["missing_reward"])
+    costs, held, booked = record.costs, None, None
+    if transition.movement is Movement.CHARGE:
+        hold = record.hold
+        held = [-amount for amount in hold]
+        costs = booked = hold if terms["missing_cost"] == "hold" else [0] * len(hold)
+    assert costs is not None
+    taught = None if reward is None else [campaign.reward(reward)[0], *costs]
+    return Effect("expired", transition, reward, booked, held, booked, taught)
+
+
+def _first(value: Any, other: Any) -> Any:
+    return other if value is None else value
+
+
+def _amounts(text: str | None) -> list[int] | None:
+    return None if text is None else orjson.loads(text)

@@ -1,4 +1,4 @@
-"""A decision's ticket, as its row keeps it: what can be read from other columns is not kept twice."""
+"""The ticket of a decision, stored in column `numbers` and rebuilt with the other columns of its row."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from service.domain.campaign import Campaign
 
 
 def numbers_kept(ticket: Ticket) -> list[bytes]:
-    """What the column `numbers` keeps of n decisions, float64: predicted reward, value, predicted costs, pace."""
+    """Returns column `numbers` of n decisions, float64: predicted reward, value, predicted costs, pace."""
     stored = ticket.stored.astype("<f8", copy=False)
     whole, width = stored.tobytes(), 8 * stored.shape[1]
     return [whole[at : at + width] for at in range(0, len(whole), width)]
 
 
-def predicted(kept: bytes) -> NDArray[np.float64]:
-    """Of the column `numbers`, (1 + d,): reward and costs, in max costs, as they were predicted for the arm."""
-    return predicted_in(np.frombuffer(kept, dtype="<f8"))
+def predicted(numbers: bytes) -> NDArray[np.float64]:
+    """Returns the predicted reward and costs (in max costs) of the chosen arm, (1 + d,)."""
+    return predicted_in(np.frombuffer(numbers, dtype="<f8"))
 
 
-def pace(kept: bytes) -> NDArray[np.float64]:
-    """Of the column `numbers`, (d,): max costs per round."""
-    return pace_in(np.frombuffer(kept, dtype="<f8"))
+def pace(numbers: bytes) -> NDArray[np.float64]:
+    """Returns the pace in max costs per round, (d,)."""
+    return pace_in(np.frombuffer(numbers, dtype="<f8"))
 
 
 def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
-    """The tickets of stored decisions; the rows have arm, round, context, actions, numbers and hold."""
+    """Returns the tickets of stored decisions, from rows with arm, round, context, actions, numbers and hold."""
     d = campaign.policy.resources
     return Ticket.from_store(
         arm=[row["arm"] for row in rows],
@@ -44,7 +44,7 @@ def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
 
 
 def _features_of(campaign: Campaign, rows: Sequence[Any]) -> NDArray[np.float64]:
-    """What the policy saw of the arms that were chosen."""
+    """Returns the features of the chosen arms."""
     contexts = campaign.encoder.encode_many(orjson.loads(row["context"]) for row in rows).vectors
     if campaign.arm_encoder is None:
         return contexts

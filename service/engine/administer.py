@@ -1,4 +1,4 @@
-"""Commands that change a campaign's configuration, status or accounts, each audited in its own transaction."""
+"""Commands that change a campaign's configuration, status or accounts. The transaction also writes the audit entry."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from sqlalchemy import Connection, insert, select
 
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
-from service.engine.changes import Work, to_json
+from service.domain.config import check_config
+from service.domain.horizon import due_estimate
+from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.money import amount, micros
-from service.problems import Conflict, Invalid, NotFound, Problem
-from service.schemas.base import Misfit
+from service.problems import Conflict, Invalid, Misfit, NotFound, Problem, without_values
 from service.store import tables
 from service.times import moment_microseconds
 
@@ -24,7 +25,7 @@ ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
 
 
 def create_campaign(connection: Connection, command: CreateCampaign, now: int) -> Answer | Problem:
-    """A campaign with its first configuration, its accounts and an untaught policy."""
+    """Makes a campaign with its first configuration, its accounts and an untaught policy."""
     config = _with_stages({**command.config, "rules": RULES_VERSION})
     name = config["id"]
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
@@ -38,7 +39,9 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     number = int(added.inserted_primary_key[0])  # type: ignore[index]
     campaign = Campaign(number, name, 1, config)
     if campaign.policy.unmet_condition is not None:
-        log.warning("two stages without their bound", campaign=name, reason=campaign.policy.unmet_condition)
+        log.warning(
+            "the regret bound of two stages does not apply", campaign=name, reason=campaign.policy.unmet_condition
+        )
     connection.execute(insert(tables.config).values(campaign=number, version=1, body=to_json(config), at=now))
     connection.execute(
         insert(tables.campaign_state).values(
@@ -75,7 +78,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
 
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with `two_stage: auto` decided for good, as the library decides it; no horizon, one stage."""
+    """Returns the configuration with `two_stage: auto` resolved by the library; one stage without a horizon."""
     if config["policy"]["two_stage"] != "auto" or config["horizon"] is None or config.get("mode") == "shadow":
         return config
     policy = replace(Campaign(0, config["id"], 1, config).policy, two_stage="auto")
@@ -84,7 +87,7 @@ def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(campaign: Campaign, status: str) -> dict[str, Any]:
-    """What a change of a campaign is answered with."""
+    """Returns the response to a change of a campaign."""
     return {
         "id": campaign.id,
         "version": campaign.version,
@@ -94,55 +97,69 @@ def summary(campaign: Campaign, status: str) -> dict[str, Any]:
     }
 
 
-def set_status(connection: Connection, work: Work, command: SetStatus) -> Answer | Problem:
-    """Pause, resume or archive; archived is for good."""
+def set_status(connection: Connection, locked: LockedCampaign, command: SetStatus) -> Answer | Problem:
+    """Pauses, resumes or archives; an archived campaign stays archived."""
     wanted = ACTIONS[command.action]
-    if work.status == "archived" and wanted != "archived":
+    if locked.status == "archived" and wanted != "archived":
         return Conflict("an archived campaign stays archived", kind="campaign-archived")
-    if work.status != wanted:
-        work.status = wanted
-        work.append("change", kind=command.action, body=to_json({}), model=None, at=work.now)
-        write_audit(connection, work.now, command.actor, f"campaign.{command.action}", work.campaign.id, {})
-    return Answer(summary(work.campaign, work.status))
+    if locked.status != wanted:
+        locked.status = wanted
+        locked.append("change", kind=command.action, body=to_json({}), model=None, at=locked.now)
+        write_audit(connection, locked.now, command.actor, f"campaign.{command.action}", locked.campaign.id, {})
+    return Answer(summary(locked.campaign, locked.status))
 
 
-def patch_campaign(connection: Connection, work: Work, command: PatchCampaign) -> Answer | Problem:
-    """Budgets, horizon, arms and feedback terms; nothing learnt is lost."""
-    from service.schemas.campaign import check_config, without_values  # noqa: PLC0415 - it checks by building a Campaign
-
+def patch_campaign(connection: Connection, locked: LockedCampaign, command: PatchCampaign) -> Answer | Problem:
+    """Changes budgets, horizon, arms and feedback terms; nothing learnt is lost."""
     changes = command.changes
     expected = changes.get("expected_version")
-    if expected is not None and expected != work.campaign.version:
+    if expected is not None and expected != locked.campaign.version:
         return Conflict(
-            f"expected_version is not the campaign's, which is {work.campaign.version}", kind="version-differs"
+            f"expected_version is not the campaign's, which is {locked.campaign.version}", kind="version-differs"
         )
     try:
-        config = _patched(work.campaign.config, changes)
+        config = _patched(locked.campaign.config, changes)
         check_config(config)
-        newer = Campaign(work.campaign.number, work.campaign.id, work.campaign.version + 1, config)
-        moved = _moved_budgets(work, newer)
-        state = newer.policy.adopt(work.campaign.policy, work.state)
+        newer = replace(locked.campaign, version=locked.campaign.version + 1, config=config)
+        moved = _moved_budgets(locked, newer)
+        state = newer.policy.adopt(locked.campaign.policy, locked.state)
     except Problem as problem:
         return problem
     except Misfit as misfit:
-        named = [{"field": misfit.field, "message": misfit.message}]
-        return Invalid("the change cannot be made", kind="invalid-campaign", errors=named)
+        return Invalid("the change cannot be made", kind="invalid-campaign", errors=[misfit.error])
     except ValueError as error:
         return Conflict(f"the change cannot be made now: {without_values(str(error))}", kind="change-refused")
     for resource, difference in enumerate(moved):
         if difference:
-            work.ledger.move(resource, granted=difference)
-            work.append("grant", resource=resource, kind="budget", amount=difference, reason="changed", at=work.now)
-    work.append("change", kind="patch", body=to_json(changes), model=None, at=work.now)
-    row = {"campaign": newer.number, "version": newer.version, "body": to_json(config), "at": work.now}
+            locked.ledger.move(resource, granted=difference)
+            locked.append("grant", resource=resource, kind="budget", amount=difference, reason="changed", at=locked.now)
+    locked.state = state
+    _log_config(connection, locked, newer, "patch", changes)
+    write_audit(connection, locked.now, command.actor, "campaign.patch", locked.campaign.id, changes)
+    return Answer(summary(newer, locked.status))
+
+
+def renew_estimate(connection: Connection, locked: LockedCampaign) -> None:
+    """Adopts a new estimate of the horizon if one is due."""
+    campaign = locked.campaign
+    estimate = due_estimate(campaign, locked.state.round.item(), locked.created_at, locked.now)
+    if estimate is not None:
+        newer = replace(campaign, version=campaign.version + 1, config={**campaign.config, "estimate": estimate})
+        locked.state = newer.policy.adopt(campaign.policy, locked.state)
+        _log_config(connection, locked, newer, "estimate", estimate)
+
+
+def _log_config(
+    connection: Connection, locked: LockedCampaign, newer: Campaign, kind: str, body: dict[str, Any]
+) -> None:
+    locked.campaign = newer
+    locked.append("change", kind=kind, body=to_json(body), model=None, at=locked.now)
+    row = {"campaign": newer.number, "version": newer.version, "body": to_json(newer.config), "at": locked.now}
     connection.execute(insert(tables.config).values(**row))
-    write_audit(connection, work.now, command.actor, "campaign.patch", work.campaign.id, changes)
-    work.campaign, work.state = newer, state
-    return Answer(summary(newer, work.status))
 
 
 def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the changes made, as a copy."""
+    """Returns a changed copy of the configuration. Raises a Problem."""
     patched: dict[str, Any] = json.loads(json.dumps(config))
     known = {resource["id"]: resource for resource in patched["resources"]}
     for change in changes.get("resources") or ():
@@ -166,33 +183,33 @@ def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return patched
 
 
-def _moved_budgets(work: Work, newer: Campaign) -> list[int]:
+def _moved_budgets(locked: LockedCampaign, newer: Campaign) -> list[int]:
     moved = []
-    for account, budget in zip(work.ledger.accounts, newer.budgets, strict=True):
+    for account, budget in zip(locked.ledger.accounts, newer.budgets, strict=True):
         if budget < account.spent + account.held and budget < account.granted:
             raise Conflict("a budget cannot go below what is spent and held", kind="budget-below-spent")
         moved.append(budget - account.granted)
     return moved
 
 
-def adjust(connection: Connection, work: Work, command: Adjust) -> Answer | Problem:
-    """Correct what was spent of a resource by hand."""
-    if command.resource not in work.campaign.resources:
+def adjust(connection: Connection, locked: LockedCampaign, command: Adjust) -> Answer | Problem:
+    """Corrects what was spent of a resource."""
+    if command.resource not in locked.campaign.resources:
         return NotFound("there is no such resource in this campaign", kind="unknown-resource")
-    resource = work.campaign.resources.index(command.resource)
+    resource = locked.campaign.resources.index(command.resource)
     try:
         difference = micros(abs(command.amount)) * (1 if command.amount >= 0 else -1)
     except ValueError as error:
         return Invalid(str(error), kind="invalid-amount", errors=[{"field": "amount", "message": str(error)}])
-    if work.ledger.accounts[resource].spent + difference < 0:
+    if locked.ledger.accounts[resource].spent + difference < 0:
         return Conflict("the adjustment would make what was spent negative", kind="negative-spent")
-    account = work.ledger.move(resource, spent=difference, reported=True)
-    work.append("grant", resource=resource, kind="adjust", amount=difference, reason=command.reason, at=work.now)
+    account = locked.ledger.move(resource, spent=difference, reported=True)
+    locked.append("grant", resource=resource, kind="adjust", amount=difference, reason=command.reason, at=locked.now)
     detail = {"resource": command.resource, "amount": command.amount, "reason": command.reason}
-    write_audit(connection, work.now, command.actor, "campaign.adjust", work.campaign.id, detail)
+    write_audit(connection, locked.now, command.actor, "campaign.adjust", locked.campaign.id, detail)
     return Answer(
         {
-            "campaign_id": work.campaign.id,
+            "campaign_id": locked.campaign.id,
             "resource": command.resource,
             "spent": amount(account.spent),
             "overrun": amount(account.overrun),
@@ -204,7 +221,7 @@ def adjust(connection: Connection, work: Work, command: Adjust) -> Answer | Prob
 def write_audit(
     connection: Connection, now: int, actor: str, action: str, campaign_id: str | None, body: dict[str, Any]
 ) -> None:
-    """Who did what, in the transaction that does it."""
+    """Records who did what, in the transaction that does it."""
     connection.execute(
         insert(tables.audit).values(at=now, actor=actor, action=action, campaign_id=campaign_id, body=to_json(body))
     )

@@ -217,4 +217,3 @@ def to_json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-Work = LockedCampaign

@@ -13,12 +13,11 @@ from cbwk_core.group import Group, Shape, shape_of
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import answer_of, rows_of
+from service.domain.holdout import Options, baseline_choice, baseline_problem
+from service.domain.stage_one import is_under_way
 from service.engine.changes import LockedCampaign
 from service.engine.commands import Answer, Decide, Item
 from service.engine.decision_rows import is_same_request, record, record_group, says_more
-from service.engine.holdout import Options, diverted, unfit
-from service.engine.horizon import is_over
-from service.engine.stage_one import is_under_way
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
 
@@ -101,7 +100,7 @@ def _decide_groups(
 
 def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
     """Whether a request asks for an arm for its context and for nothing else."""
-    if locked.status != "active" or locked.campaign.diverts or is_over(locked):
+    if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.has_ended(locked.now):
         return False
     return not (says_more(command) or command.explain)
 
@@ -117,11 +116,11 @@ def decide(
     answers: list[Answer | Problem | None] = [None] * len(requests)
     before = len(work.changes.decisions)
     fresh, repeats = _without_repeats(requests, existing)
-    if work.status != "active" or (work.campaign.ends_at is not None and is_over(work)):
+    if work.status != "active" or work.campaign.has_ended(work.now):
         reason = work.status if work.status != "active" else ENDED
         for index in fresh:
             answers[index] = _unstored(work, requests[index], reason)
-    elif work.campaign.diverts:
+    elif work.campaign.has_baseline:
         for index in fresh:
             if requests[index].actions is None:
                 _decide_own_arms(work, requests, [index], answers)
@@ -176,9 +175,10 @@ def _decide_own_arms(
 ) -> None:
     """Answer the requests for the campaign's own arms, given by their indices, by one call of the policy."""
     campaign = work.campaign
-    if campaign.diverts or any(requests[index].baseline for index in rows):
+    if campaign.has_baseline or any(requests[index].baseline for index in rows):
         for index in rows:
-            answers[index] = unfit(campaign, requests[index])
+            request = requests[index]
+            answers[index] = baseline_problem(campaign, request.baseline, request.actions, request.exclude)
         rows = [index for index in rows if answers[index] is None]
     if vectors is None:
         vectors = campaign.encode_all([requests[index].context for index in rows])
@@ -198,9 +198,9 @@ def _decide_own_arms(
     uniforms = work.uniforms(len(rows))
     choice = campaign.policy.decide(work.state, features, uniforms, exclude=exclude, free=work.ledger.free())
     shadow = None
-    if campaign.diverts:
-        options = Options(features, campaign.holds, campaign.arms)
-        choice, shadow = diverted(work, asked[0], choice, options)
+    if campaign.has_baseline:
+        options = Options(features, campaign.holds, campaign.arms, asked[0].baseline, work.ledger.free())
+        choice, shadow = baseline_choice(campaign, work.state, choice, options)
     bodies = record(work, asked, choice, campaign.holds, campaign.arms, shadow)
     for index, body in zip(rows, bodies, strict=False):
         answers[index] = Answer(body)
@@ -227,10 +227,10 @@ def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Prob
     campaign = work.campaign
     if campaign.arm_encoder is None:
         return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
-    misfit = unfit(campaign, request)
+    misfit = baseline_problem(campaign, request.baseline, request.actions, request.exclude)
     if misfit is not None:
         return misfit
-    if is_under_way(work):
+    if is_under_way(campaign, work.state):
         return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
     try:
         context = campaign.encode(request.context)[None]
@@ -250,8 +250,10 @@ def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Prob
     amounts, free = np.array(holds, dtype=np.float64), work.ledger.free()
     choice = campaign.policy.decide(work.state, features, work.uniforms(1), exclude=exclude, free=free, holds=amounts)
     shadow = None
-    if campaign.diverts:
-        choice, shadow = diverted(work, request, choice, Options(features, holds, ids))
+    if campaign.has_baseline:
+        choice, shadow = baseline_choice(
+            campaign, work.state, choice, Options(features, holds, ids, request.baseline, free)
+        )
     bodies = record(work, [request], choice, holds, ids, shadow)
     return Answer(bodies[0]) if bodies else _unstored(work, request, ENDED)
 

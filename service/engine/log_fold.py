@@ -1,8 +1,8 @@
-"""A campaign as it once stood: the policy's state and the accounts, folded from the log in the log's own order.
+"""A campaign at an earlier time: the policy's state and the accounts, folded from the log in its order.
 
-The fold begins before the first round or, where the log was pruned, at the opening: there the policy's state is stored,
-and the accounts are the sums of what is left of the log and of what was taken out. What is done here is what the engine
-did when it wrote the rows, one event after the other; decisions of one call of the policy were made from one state.
+The fold starts before the first round or, if the log was pruned, at the opening: the opening stores the policy's state,
+and the accounts are the sums of the remaining log and of what was pruned. The fold repeats what the engine did when it
+wrote the rows, event by event; all decisions of one call of the policy start from one state.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from cbwk_core import two_stage
@@ -21,15 +22,17 @@ from service.domain.ledger import Account, Ledger
 from service.domain.stage_one import STAGE
 from service.domain.tickets import tickets_from
 from service.engine.cache import load_campaign
-from service.engine.changes import Work
+from service.engine.changes import LockedCampaign
 from service.engine.models import begun_model
 from service.store import tables
 from service.store.database import Database
 from service.store.opening_balance import opening_state
 
-# Numbers of the log that are read at a time.
+# Sequence numbers that one read covers.
 WINDOW = 2_000
-# Kinds of change that brought a configuration of their own.
+# The same machine computes the same numbers; another one may round the last bits differently.
+TOLERANCE = 1e-9
+# Kinds of change that come with a new configuration.
 CONFIGURING = ("patch", "estimate")
 LOG = {name: tables.metadata.tables[name] for name in ("decision", "outcome", "grant", "change")}
 
@@ -40,49 +43,48 @@ class Event:
 
     table: str
     rows: Sequence[Any]
-    decision: Any = None  # the row an outcome is of
+    decision: Any = None  # the row that an outcome belongs to
 
     @property
     def first(self) -> int:
-        """The first number of the log it has."""
+        """Its first sequence number."""
         return int(self.rows[0]["sequence"])
 
     @property
     def last(self) -> int:
-        """The last number of the log it has."""
+        """Its last sequence number."""
         return int(self.rows[-1]["sequence"])
 
 
-def beginning(database: Database, number: int) -> Work:
-    """The campaign where its log begins to be whole."""
+def beginning(database: Database, number: int) -> LockedCampaign:
+    """Returns the campaign at the first sequence number from which its log is complete."""
     with database.read() as connection:
         opening = opening_state(connection, number)
-        born = connection.execute(
-            select(tables.campaign.c.created_at).where(tables.campaign.c.number == number)
-        ).scalar_one()
+        query = select(tables.campaign.c.created_at).where(tables.campaign.c.number == number)
+        created_at = connection.execute(query).scalar_one()
         campaign = load_campaign(connection, number, 1 if opening is None else opening["config_version"])
     state = campaign.policy.init() if opening is None else campaign.policy.decode(opening["state"])
     spent = [0] * len(campaign.resources) if opening is None else json.loads(opening["spent"])
-    work = Work(
+    locked = LockedCampaign(
         campaign=campaign,
         state=state,
-        # Granted comes with the grants, which are never taken out.
+        # The grants, which are never pruned, set `granted`.
         ledger=Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent]),
         status="active",
         sequence=0,
         model_version=1 if opening is None else opening["model_version"],
-        now=born,
-        created_at=born,
+        now=created_at,
+        created_at=created_at,
     )
     if opening is not None:
         for event in events(database, number, 0, opening["through"]):
-            _book(work, event)
-        work.sequence = opening["through"]
-    return work
+            _book(locked, event)
+        locked.sequence = opening["through"]
+    return locked
 
 
 def events(database: Database, number: int, after: int, until: int) -> Iterator[Event]:
-    """The log in (after, until], in order, with short reads: nobody waits for a long fold."""
+    """Yields the log in (after, until], in order, with short reads that block no other process."""
     call: list[Any] = []
     for start in range(after, until, WINDOW):
         with database.read() as connection:
@@ -106,86 +108,81 @@ def _window(connection: Connection, number: int, after: int, until: int) -> list
             select(table).where(table.c.campaign == number, table.c.sequence > after, table.c.sequence <= until)
         ).mappings()
         found += [(name, row) for row in rows]
-    found.sort(key=lambda one: int(one[1]["sequence"]))
+    found.sort(key=lambda event: int(event[1]["sequence"]))
     decisions = _decisions(connection, number, sorted({row["decision"] for name, row in found if name == "outcome"}))
     return [Event(name, [row], decisions[row["decision"]] if name == "outcome" else None) for name, row in found]
 
 
 def _decisions(connection: Connection, number: int, sequences: Sequence[int]) -> dict[int, Any]:
     decision = tables.decision
-    columns = (decision.c.sequence, decision.c.arm, decision.c.round, decision.c.context, decision.c.actions)
-    rows = connection.execute(
-        select(*columns, decision.c.numbers, decision.c.hold).where(
-            decision.c.campaign == number, decision.c.sequence.in_(sequences)
-        )
-    ).mappings()
-    return {row["sequence"]: row for row in rows}
+    columns = [decision.c[name] for name in ("sequence", "arm", "round", "context", "actions", "numbers", "hold")]
+    query = select(*columns).where(decision.c.campaign == number, decision.c.sequence.in_(sequences))
+    return {row["sequence"]: row for row in connection.execute(query).mappings()}
 
 
-def advance(database: Database, work: Work, event: Event) -> None:
-    """Let an event happen again."""
+def advance(database: Database, locked: LockedCampaign, event: Event) -> None:
+    """Applies an event to the campaign."""
     if event.table == "decision":
-        work.state = work.campaign.policy.commit(work.state, tickets_from(work.campaign, event.rows))
+        locked.state = locked.campaign.policy.commit(locked.state, tickets_from(locked.campaign, event.rows))
     elif event.table == "outcome":
-        _settle(work, event)
+        _settle(locked, event)
     elif event.table == "change":
-        _change(database, work, event.rows[0])
-    _book(work, event)
+        _change(database, locked, event.rows[0])
+    _book(locked, event)
     last = event.rows[-1]
-    work.sequence, work.now = event.last, last["decided_at"] if event.table == "decision" else last["at"]
+    locked.sequence, locked.now = event.last, last["decided_at"] if event.table == "decision" else last["at"]
 
 
-def _settle(work: Work, event: Event) -> None:
-    row, policy = event.rows[0], work.campaign.policy
-    ticket = tickets_from(work.campaign, [event.decision])
+def _settle(locked: LockedCampaign, event: Event) -> None:
+    row, policy = event.rows[0], locked.campaign.policy
+    ticket = tickets_from(locked.campaign, [event.decision])
     moved = None if row["spent"] is None else np.array([json.loads(row["spent"])], dtype=np.float64)
     if row["kind"] == "void":
-        work.state = policy.cancel(work.state, ticket)
+        locked.state = policy.cancel(locked.state, ticket)
     elif row["kind"] == "late":
         if moved is not None:
-            work.state = policy.correct(work.state, ticket, moved)
+            locked.state = policy.correct(locked.state, ticket, moved)
     elif moved is not None:
-        work.state = policy.settle(work.state, ticket, np.zeros(1), moved, learn=False)
+        locked.state = policy.settle(locked.state, ticket, np.zeros(1), moved, learn=False)
     if row["taught"] is not None:
         reward, *costs = json.loads(row["taught"])
-        work.state = policy.teach(work.state, ticket, np.array([reward]), np.array([costs], dtype=np.float64))
+        locked.state = policy.teach(locked.state, ticket, np.array([reward]), np.array([costs], dtype=np.float64))
 
 
-def _change(database: Database, work: Work, row: Any) -> None:
+def _change(database: Database, locked: LockedCampaign, row: Any) -> None:
     if row["kind"] in CONFIGURING:
         with database.read() as connection:
-            newer = load_campaign(connection, work.campaign.number, work.campaign.version + 1)
-        work.state = newer.policy.adopt(work.campaign.policy, work.state)
-        work.campaign = newer
+            newer = load_campaign(connection, locked.campaign.number, locked.campaign.version + 1)
+        locked.state = newer.policy.adopt(locked.campaign.policy, locked.state)
+        locked.campaign = newer
     elif row["kind"] == STAGE:
         radius = json.loads(row["body"])["stage"]["radius"]
-        work.state = two_stage.second_stage(work.campaign.policy, work.state, np.array([radius]))
-        work.model_version = json.loads(row["body"])["model_version"]
+        locked.state = two_stage.second_stage(locked.campaign.policy, locked.state, np.array([radius]))
+        locked.model_version = json.loads(row["body"])["model_version"]
     elif row["model"] is not None:
-        begun = begun_model(work.campaign, row["body"], row["model"])
-        work.state = with_model(work.state._replace(stage=begun.stage), model_of(begun))
-        work.model_version = json.loads(row["body"])["model_version"]
+        begun = begun_model(locked.campaign, row["body"], row["model"])
+        locked.state = with_model(locked.state._replace(stage=begun.stage), model_of(begun))
+        locked.model_version = json.loads(row["body"])["model_version"]
 
 
-def _book(work: Work, event: Event) -> None:
-    """Move the accounts alone."""
+def _book(locked: LockedCampaign, event: Event) -> None:
+    """Moves the accounts only. `reported`: the engine checked the overrun when it wrote the row."""
     if event.table == "decision":
         for row in event.rows:
-            _move(work, held=_amounts(row["hold"]))
+            locked.ledger.book(held=_amounts(row["hold"]), reported=True)
     elif event.table == "outcome":
         row = event.rows[0]
-        freed = [-amount for amount in _amounts(event.decision["hold"])] if row["released"] else []
-        _move(work, held=freed, spent=_amounts(row["spent"]))
+        released = [-amount for amount in _amounts(event.decision["hold"])] if row["released"] else []
+        locked.ledger.book(held=released, spent=_amounts(row["spent"]), reported=True)
     elif event.table == "grant":
         row = event.rows[0]
-        part = "granted" if row["kind"] == "budget" else "spent"
-        work.ledger.move(row["resource"], **{part: row["amount"]}, reported=True)
+        column = "granted" if row["kind"] == "budget" else "spent"
+        locked.ledger.move(row["resource"], **{column: row["amount"]}, reported=True)
 
 
-def _move(work: Work, *, held: Sequence[int] = (), spent: Sequence[int] = ()) -> None:
-    for index in range(len(work.ledger.accounts)):
-        # Whether it may overrun was asked when it happened.
-        work.ledger.move(index, held=held[index] if held else 0, spent=spent[index] if spent else 0, reported=True)
+def is_near(numbers: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether folded numbers are the stored ones."""
+    return numbers.shape == others.shape and np.allclose(numbers, others, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _amounts(text: str | None) -> list[int]:

@@ -1,13 +1,13 @@
-"""Old decisions out of the log, with an opening balance in their place.
+"""Pruning: deletes old decisions from the log and leaves an opening balance in their place.
 
 PruneError
-├── PruneRefused     the log does not lead to what was decided, or nobody knows its rules: nothing may be taken out
+├── PruneRefused     the log does not lead to the stored decisions, or this version does not know the campaign's rules
 └── PruneDisturbed   another process pruned the same campaign, or keeps it locked
 
-What goes is finished: no hold, nothing heard of it after the given time, its late window over. First the policy's state
-is folded up to where the log will be whole again, without a lock, and stored in the opening; only then rows go, a few
-hundred decisions in each transaction, which adds them to the opening's sums. So accounts, counts and the model follow
-from what is stored at any moment, whenever the process ends. The newest decision stays: prices are read from it.
+A decision is deleted once it is finished: it has no hold, no outcome after the given time, and its late window is over.
+First the policy's state is folded, without a lock, up to the last pruned sequence number and stored in the opening.
+Then each transaction deletes a few hundred decisions and adds them to the sums of the opening. So the accounts, the
+counts and the model follow from the stored rows at any moment. The newest decision stays: reads take prices from it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, 
 from cbwk_core import RULES_KNOWN
 from service.engine.administer import write_audit
 from service.engine.cache import load_campaign
-from service.engine.changes import Work
-from service.engine.log_fold import LOG, Event, advance, beginning, events
+from service.engine.changes import LockedCampaign
+from service.engine.log_fold import LOG, Event, advance, beginning, events, is_near
 from service.engine.stage_one import unended
 from service.problems import UnknownRules
 from service.store import tables
@@ -34,14 +34,13 @@ from service.store.database import Database
 from service.store.opening_balance import Opening, opening_of
 from service.times import MICROS_PER_SECOND
 
-# Decisions that one transaction takes out.
+# Decisions that one transaction deletes.
 DECISIONS_MAX = 500
-# The engine holds a campaign's lock for milliseconds: who cannot have it in so many tries meets something else.
+# The engine holds a campaign's lock for milliseconds: after this many attempts, something else holds it.
 LOCK_TRIES = 20
 LOCK_TIMEOUT_MS = 500
-TOLERANCE = 1e-9
 
-Advanced = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Advanced = Callable[[str, int, int], None]  # called with the step, the amount done and the amount to do
 
 
 class PruneError(Exception):
@@ -49,28 +48,28 @@ class PruneError(Exception):
 
 
 class PruneRefused(PruneError):  # noqa: N818
-    """The log does not lead to what was decided, or the rules of the campaign are not known."""
+    """The log does not lead to the stored decisions, or the campaign's rules are not known."""
 
 
 class PruneDisturbed(PruneError):  # noqa: N818
-    """Another process is in the way."""
+    """Another process pruned or locked the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prunable:
-    """What of a campaign would go."""
+    """What pruning a campaign would delete."""
 
     number: int
     campaign_id: str
-    through: int  # the last number of the log before the given time
-    pruned_through: int  # what an earlier pruning reached
-    heard_before: int  # microseconds; what expired, was voided or came late since then may still be heard of
+    through: int  # the last sequence number before the given time
+    pruned_through: int  # the last sequence number of an earlier pruning
+    closed_before: int  # microseconds; the late window of what expired or was voided since then is still open
     decisions: int
     outcomes: int
 
 
 def prunable(database: Database, number: int, before: int) -> Prunable:
-    """Count what is finished and older than `before`, in microseconds since 1970. Raises PruneRefused."""
+    """Counts what is finished and older than `before`, in microseconds since 1970. Raises PruneRefused."""
     state, decision, outcome = tables.campaign_state, tables.decision, tables.outcome
     with database.read() as connection:
         row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
@@ -78,21 +77,21 @@ def prunable(database: Database, number: int, before: int) -> Prunable:
         if campaign.rules not in RULES_KNOWN:
             raise PruneRefused(f"{campaign.id} cannot be pruned: {UnknownRules(campaign.rules).detail}")
         window = campaign.config["feedback"]["late_window_seconds"] * MICROS_PER_SECOND
-        heard_before = database.now_micros(connection) - window
-        # Stage one is concluded from its decisions: until then they stay.
+        closed_before = database.now_micros(connection) - window
+        # The decisions of stage one are its sample: they stay until it is ended.
         through = 0 if unended(connection, row) is not None else _reached(connection, number, before)
-        where = _finished(number, through, heard_before)
+        where = _finished(number, through, closed_before)
         decisions = connection.execute(select(func.count()).select_from(decision).where(*where)).scalar_one()
         outcomes = connection.execute(
             select(func.count()).where(
                 outcome.c.campaign == number, outcome.c.decision.in_(select(decision.c.sequence).where(*where))
             )
         ).scalar_one()
-    return Prunable(number, campaign.id, through, row["pruned_through"], heard_before, decisions, outcomes)
+    return Prunable(number, campaign.id, through, row["pruned_through"], closed_before, decisions, outcomes)
 
 
 def _reached(connection: Connection, number: int, before: int) -> int:
-    """The last number of the log before a time. Times never go back in it, and a transaction has but one."""
+    """Returns the last sequence number before a time. Times in the log never decrease, and a transaction has one."""
     found = [0]
     for name, table in LOG.items():
         at = table.c.decided_at if name == "decision" else table.c.at
@@ -106,7 +105,7 @@ def _reached(connection: Connection, number: int, before: int) -> int:
     return max(found)
 
 
-def _finished(number: int, through: int, heard_before: int) -> tuple[ColumnElement[bool], ...]:
+def _finished(number: int, through: int, closed_before: int) -> tuple[ColumnElement[bool], ...]:
     decision, outcome, hold = tables.decision, tables.outcome, tables.hold
     of_it = (outcome.c.campaign == decision.c.campaign, outcome.c.decision == decision.c.sequence)
     newest = select(func.max(decision.c.sequence)).where(decision.c.campaign == number).scalar_subquery()
@@ -120,94 +119,94 @@ def _finished(number: int, through: int, heard_before: int) -> tuple[ColumnEleme
             hold.c.decision == decision.c.sequence,
         ),
         ~exists().where(*of_it, outcome.c.sequence > through),
-        ~exists().where(*of_it, outcome.c.kind != "reported", outcome.c.at > heard_before),
+        ~exists().where(*of_it, outcome.c.kind != "reported", outcome.c.at > closed_before),
     )
 
 
 def prune(database: Database, wanted: Prunable, *, actor: str, advanced: Advanced) -> tuple[int, int]:
-    """Take out what `prunable` found; returns how many decisions and outcomes went. Raises a `PruneError`."""
+    """Deletes what `prunable` found. Returns the numbers of decisions and outcomes deleted. Raises a `PruneError`."""
     if not wanted.decisions:
         return 0, 0
     through = max(wanted.through, wanted.pruned_through)
     if through > wanted.pruned_through:
-        work = _folded(database, wanted, advanced)
+        locked = _folded(database, wanted, advanced)
         with _locked(database, wanted, wanted.pruned_through) as connection:
-            _open(connection, work, wanted)
-    gone, after, told = [0, 0], 0, False
+            _open(connection, locked, wanted)
+    decisions, outcomes, after = 0, 0, 0
     while candidates := _candidates(database, wanted, after):
         with _locked(database, wanted, through) as connection:
-            if not told:
+            if not after:
                 body = {"through": through, "decisions": wanted.decisions}
                 now = database.now_micros(connection)
                 write_audit(connection, now, actor, "campaign.prune", wanted.campaign_id, body)
-            decisions, outcomes = _take_out(connection, wanted, candidates)
-        gone, after, told = [gone[0] + decisions, gone[1] + outcomes], candidates[-1], True
-        advanced("delete", gone[0], max(gone[0], wanted.decisions))
-    return gone[0], gone[1]
+            deleted = _delete(connection, wanted, candidates)
+        decisions, outcomes, after = decisions + deleted[0], outcomes + deleted[1], candidates[-1]
+        advanced("delete", decisions, max(decisions, wanted.decisions))
+    return decisions, outcomes
 
 
-def _folded(database: Database, wanted: Prunable, advanced: Advanced) -> Work:
-    """The campaign at the last number before the time, after every decision before it was checked against its state."""
-    work = beginning(database, wanted.number)
-    after = work.sequence
+def _folded(database: Database, wanted: Prunable, advanced: Advanced) -> LockedCampaign:
+    """Returns the campaign at `wanted.through`, and checks every decision up to there against the folded state."""
+    locked = beginning(database, wanted.number)
+    after = locked.sequence
     for event in events(database, wanted.number, after, wanted.through):
-        if event.first != work.sequence + 1 or (event.table == "decision" and not _fits(work, event)):
+        if event.first != locked.sequence + 1 or (event.table == "decision" and not _fits(locked, event)):
             raise PruneRefused(
                 f"the log of {wanted.campaign_id} does not lead to what was decided at number {event.first}: "
                 "see cbwk replay"
             )
-        advance(database, work, event)
-        advanced("fold", work.sequence - after, wanted.through - after)
-    return work
+        advance(database, locked, event)
+        advanced("fold", locked.sequence - after, wanted.through - after)
+    return locked
 
 
-def _fits(work: Work, event: Event) -> bool:
-    """Whether the folded state asks the prices that were asked."""
+def _fits(locked: LockedCampaign, event: Event) -> bool:
+    """Whether the folded state has the stored prices."""
     row = event.rows[0]
     prices = np.frombuffer(row["prices"], dtype="<f8")
-    asked = work.campaign.policy.quote(work.state).prices[0]
-    return work.policy_version == row["policy_version"] and np.allclose(prices, asked, rtol=TOLERANCE, atol=TOLERANCE)
+    folded = locked.campaign.policy.quote(locked.state).prices[0]
+    return locked.policy_version == row["policy_version"] and is_near(prices, folded)
 
 
 @contextmanager
 def _locked(database: Database, wanted: Prunable, through: int) -> Iterator[Connection]:
-    """One transaction with the campaign's lock, as the engine takes it."""
+    """Opens a transaction with the campaign's lock, as the engine takes it."""
     for _ in range(LOCK_TRIES):
         with database.write() as connection:
             rows = database.lock_rows(connection, [wanted.number], timeout_ms=LOCK_TIMEOUT_MS)
             if rows:
                 if rows[0]["pruned_through"] != through:
-                    raise PruneDisturbed(f"another process pruned {wanted.campaign_id} meanwhile; try again")
+                    raise PruneDisturbed(f"another process has just pruned {wanted.campaign_id}; try again")
                 yield connection
                 return
         time.sleep(0.05)
     raise PruneDisturbed(f"another process keeps {wanted.campaign_id} locked; try again")
 
 
-def _open(connection: Connection, work: Work, wanted: Prunable) -> None:
-    """Write the opening, with which the log may have gaps up to its number; snapshots before it lead nowhere then."""
+def _open(connection: Connection, locked: LockedCampaign, wanted: Prunable) -> None:
+    """Writes the opening, up to which the log may have gaps, and deletes the snapshots before it."""
     number, opening, snapshot, state = wanted.number, tables.opening, tables.snapshot, tables.campaign_state
-    begun = {
-        "through": work.sequence,
-        "config_version": work.campaign.version,
-        "model_version": work.model_version,
-        "state": work.campaign.policy.encode(work.state),
+    start = {
+        "through": locked.sequence,
+        "config_version": locked.campaign.version,
+        "model_version": locked.model_version,
+        "state": locked.campaign.policy.encode(locked.state),
     }
     if opening_of(connection, number) is None:
-        sums = Opening(work.sequence, spent=(0,) * len(work.campaign.resources))
-        connection.execute(insert(opening).values(campaign=number, **begun, **sums.columns()))
+        sums = Opening(locked.sequence, spent=(0,) * len(locked.campaign.resources))
+        connection.execute(insert(opening).values(campaign=number, **start, **sums.columns()))
     else:
-        connection.execute(update(opening).where(opening.c.campaign == number).values(**begun))
-    connection.execute(update(state).where(state.c.campaign == number).values(pruned_through=work.sequence))
-    connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence < work.sequence))
+        connection.execute(update(opening).where(opening.c.campaign == number).values(**start))
+    connection.execute(update(state).where(state.c.campaign == number).values(pruned_through=locked.sequence))
+    connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence < locked.sequence))
 
 
 def _candidates(database: Database, wanted: Prunable, after: int) -> list[int]:
-    """The next decisions to go, looked for without the lock: among many it may take a while to find them."""
+    """Returns the next decisions to delete, read without the lock because the search may take long."""
     decision = tables.decision
     query = (
         select(decision.c.sequence)
-        .where(*_finished(wanted.number, wanted.through, wanted.heard_before), decision.c.sequence > after)
+        .where(*_finished(wanted.number, wanted.through, wanted.closed_before), decision.c.sequence > after)
         .order_by(decision.c.sequence)
         .limit(DECISIONS_MAX)
     )
@@ -215,20 +214,20 @@ def _candidates(database: Database, wanted: Prunable, after: int) -> list[int]:
         return list(connection.execute(query).scalars())
 
 
-def _take_out(connection: Connection, wanted: Prunable, candidates: Sequence[int]) -> tuple[int, int]:
-    """These decisions and their outcomes go, unless something was heard of one meanwhile: how many went."""
+def _delete(connection: Connection, wanted: Prunable, candidates: Sequence[int]) -> tuple[int, int]:
+    """Deletes the candidates that are still finished, with their outcomes. Returns both numbers."""
     number, decision, outcome, opening = wanted.number, tables.decision, tables.outcome, tables.opening
     columns = (decision.c.sequence, decision.c.arm_id, decision.c.decided_at)
-    finished = _finished(number, wanted.through, wanted.heard_before)
+    finished = _finished(number, wanted.through, wanted.closed_before)
     decisions = _rows(connection, select(*columns).where(*finished, decision.c.sequence.in_(candidates)))
     if not decisions:
         return 0, 0
     sequences = [row["sequence"] for row in decisions]
     theirs = (outcome.c.campaign == number, outcome.c.decision.in_(sequences))
-    # Asked for this order, SQLite would walk through the campaign's whole log.
+    # Sorted here: with ORDER BY, SQLite would read the campaign's whole log.
     outcomes = sorted(_rows(connection, select(outcome).where(*theirs)), key=itemgetter("sequence"))
     before = opening_of(connection, number)
-    assert before is not None, "rows go only once there is an opening"
+    assert before is not None, "the opening is written before rows are deleted"
     connection.execute(delete(outcome).where(*theirs))
     connection.execute(delete(decision).where(decision.c.campaign == number, decision.c.sequence.in_(sequences)))
     sums = before.plus(decisions, outcomes).columns()

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Connection, bindparam, select
 
 from service.domain.ledger import Account
-from service.domain.status import DecisionRecord as Standing
+from service.domain.status import DecisionRecord
 from service.engine.changes import LockedCampaign
 from service.store import tables
 from service.store.lookup import Lookup
@@ -61,27 +61,29 @@ def decisions(connection: Connection, wanted: Mapping[int, Collection[str]]) -> 
     return found
 
 
-def standings(connection: Connection, locked: LockedCampaign, known: Mapping[str, Any]) -> dict[str, Standing]:
-    """What has become of these decisions of the campaign, by their ids."""
-    return {standing.row["decision_id"]: standing for standing in _folded(connection, locked, list(known.values()))}
+def records(connection: Connection, locked: LockedCampaign, known: Mapping[str, Any]) -> dict[str, DecisionRecord]:
+    """Returns these decisions of the campaign with their outcomes, by their ids."""
+    return {record.row["decision_id"]: record for record in _folded(connection, locked, list(known.values()))}
 
 
-def standings_by_sequence(connection: Connection, locked: LockedCampaign, sequences: Sequence[int]) -> list[Standing]:
-    """What has become of the decisions of these numbers."""
+def records_by_sequence(
+    connection: Connection, locked: LockedCampaign, sequences: Sequence[int]
+) -> list[DecisionRecord]:
+    """Returns the decisions of these sequence numbers with their outcomes."""
     if not sequences:
         return []
     rows = _DECISIONS_BY_SEQUENCE.fetch(connection, sequences, number=locked.campaign.number)
     return _folded(connection, locked, rows)
 
 
-def _folded(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]) -> list[Standing]:
+def _folded(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]) -> list[DecisionRecord]:
     if not rows:
         return []
     found = _OUTCOMES.fetch(connection, [(locked.campaign.number, row["sequence"]) for row in rows])
     by_decision: dict[int, list[Any]] = defaultdict(list)
     for one in [*sorted(found, key=itemgetter("sequence")), *locked.rows.get("outcome", ())]:
         by_decision[one["decision"]].append(one)
-    return [Standing.of(row, by_decision[row["sequence"]]) for row in rows]
+    return [DecisionRecord.of(row, by_decision[row["sequence"]]) for row in rows]
 
 
 def due_holds(connection: Connection, now: int, most: int, *, besides: Collection[int] = ()) -> dict[int, list[int]]:

@@ -1,337 +1,192 @@
-"""What becomes of a decision: the table of states in DESIGN.md, one event at a time, in the order of the log.
-
-held ─ costs ─▶ charged ─ reward ─▶ settled          held ─ void ─▶ voided
-held ─ reward ─▶ rewarded ─ costs ─▶ settled          held, rewarded ─ expiry ─▶ expired
-charged ─ expiry ─▶ settled with the missing reward    expired, voided ─ costs after all ─▶ late
-                    ─ reward after all ─▶ late
-"""
+"""Feedback and expiry: applies the effects of `domain.status` to accounts, policy and log, in the order of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
 from cbwk_core import NULL_ARM, State, Ticket
-from service.domain.status import DecisionRecord as Standing
+from service.domain import status
+from service.domain.campaign import Campaign
+from service.domain.status import ABOVE_HOLD, FINAL, ROUNDED, DecisionRecord, Effect, Movement, Report
 from service.domain.tickets import tickets_from
-from service.engine.changes import Lesson, Work, to_json
+from service.engine.changes import Lesson, LockedCampaign, to_json
 from service.engine.commands import Answer, Feedback
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store.digests import outcome_digest
 from service.times import MICROS_PER_SECOND
 
-LATE = "late_not_learnt"
-ROUNDED = "rounded"
-CLIPPED = "reward_clipped"
-ABOVE_HOLD = "cost_above_hold"
+
+class Unsound(Exception):  # noqa: N818
+    """Learning an outcome would make a parameter of the model infinite or NaN."""
 
 
-@dataclass(slots=True)
-class Report:
-    """A feedback request in the ledger's terms."""
-
-    reward: float | None
-    costs: list[int] | None
-    warnings: list[str]
-
-
-def settle(work: Work, request: Feedback, standing: Standing | None) -> Answer | Problem:
-    """Apply one feedback request."""
-    answer = _settle(work, request, standing)
-    if isinstance(answer, Problem):
-        return answer
-    return Answer({"campaign_id": work.campaign.id, **answer.body}, replayed=answer.replayed)
-
-
-def _settle(work: Work, request: Feedback, standing: Standing | None) -> Answer | Problem:
-    if standing is None:
+def settle(locked: LockedCampaign, request: Feedback, record: DecisionRecord | None) -> Answer | Problem:
+    """Applies one feedback request."""
+    if record is None:
         return NotFound("there is no such decision in this campaign", kind="decision-not-found")
     try:
-        report = _report(work, request)
+        report = _report(locked.campaign, request)
     except Problem as problem:
         return problem
-    if standing.row["arm"] == NULL_ARM:
-        return _ignored(work, request, report)
+    if record.row["arm"] == NULL_ARM:
+        return _ignored(locked, request, report)
+    if record.contradicts(report):
+        return Conflict("another value was reported for this decision before; adjust corrects", kind="feedback-differs")
+    effect = status.voided(record) if request.void else status.reported(locked.campaign, record, report)
+    if effect is not None:
+        return Answer(_body(locked, record, _apply(locked, record, effect)))
     if request.void:
-        return _void(work, standing)
-    repeated = _repeated(standing, report)
-    if repeated is not None:
-        return repeated
-    if standing.status in ("expired", "voided", "late", "settled"):  # settled, and yet not repeated: by its expiry
-        return _late(work, standing, report)
-    return _reported(work, standing, report)
+        earlier = next((outcome for outcome in record.outcomes if outcome["kind"] == "void"), None)
+        if earlier is None:
+            return Conflict(f"a decision that is {record.status} cannot be voided", kind="not-voidable")
+    else:
+        earlier = record.answered(report)
+    return Answer(_body(locked, record, earlier), replayed=True)
 
 
-def _report(work: Work, request: Feedback) -> Report:
-    warnings: list[str] = []
-    costs = None
-    if request.costs is not None:
-        unknown = set(request.costs) - set(work.campaign.resources)
-        if unknown:
-            raise Invalid(
-                "costs name a resource the campaign does not have",
-                kind="unknown-resource",
-                errors=[{"field": "costs", "message": "an unknown resource"}],
-            )
-        costs = []
-        for resource in work.campaign.resources:
-            cost, rounded = micros_rounded_up(request.costs.get(resource, 0))
-            costs.append(cost)
-            if rounded and ROUNDED not in warnings:
-                warnings.append(ROUNDED)
-    return Report(request.reward, costs, warnings)
+def expire(locked: LockedCampaign, record: DecisionRecord) -> None:
+    """Ends a decision whose time for feedback is over."""
+    effect = status.expired(locked.campaign, record)
+    locked.expired += effect.transition.movement is Movement.CHARGE
+    _apply(locked, record, effect)
 
 
-def _ignored(work: Work, request: Feedback, report: Report) -> Answer | Problem:
+def _report(campaign: Campaign, request: Feedback) -> Report:
+    if request.costs is None:
+        return Report(request.reward, None)
+    if not request.costs.keys() <= set(campaign.resources):
+        errors = [{"field": "costs", "message": "an unknown resource"}]
+        raise Invalid("costs name a resource the campaign does not have", kind="unknown-resource", errors=errors)
+    costs = [micros_rounded_up(request.costs.get(resource, 0)) for resource in campaign.resources]
+    warnings = [ROUNDED] if any(rounded for _, rounded in costs) else []
+    return Report(request.reward, [cost for cost, _ in costs], warnings)
+
+
+def _ignored(locked: LockedCampaign, request: Feedback, report: Report) -> Answer | Problem:
     if report.costs is not None and any(report.costs):
         return Invalid("the null arm costs nothing, and these costs are not zero", kind="null-arm-cost")
     return Answer(
         {
+            "campaign_id": locked.campaign.id,
             "decision_id": request.decision_id,
             "status": "ignored",
             "learned": False,
-            "policy_version": work.policy_version,
+            "policy_version": locked.policy_version,
             "warnings": report.warnings,
         }
     )
 
 
-def _repeated(standing: Standing, report: Report) -> Answer | Problem | None:
-    """A replay if everything reported is known already, a conflict if something contradicts, else None."""
-    reward_known = report.reward is not None and standing.reward is not None
-    costs_known = report.costs is not None and standing.costs is not None
-    if (reward_known and report.reward != standing.reward) or (costs_known and report.costs != standing.costs):
-        return Conflict("another value was reported for this decision before; adjust corrects", kind="feedback-differs")
-    if (report.reward is None or reward_known) and (report.costs is None or costs_known):
-        return _replay(standing, report)
-    return None
-
-
-def _replay(standing: Standing, report: Report) -> Answer:
-    """The answer that just these halves were given; where they came otherwise, that of the last of them."""
-    asked = (report.reward is not None, report.costs is not None)
-    reports = [outcome for outcome in standing.outcomes if outcome["kind"] in ("reported", "late")]
-    halves = [(outcome["reward"] is not None, outcome["costs"] is not None) for outcome in reports]
-    for outcome, came in zip(reports, halves, strict=True):
-        if came == asked:
-            return Answer(_stored_body(standing, outcome), replayed=True)
-    for outcome, came in zip(reversed(reports), reversed(halves), strict=True):
-        if (asked[0] and came[0]) or (asked[1] and came[1]):
-            return Answer(_stored_body(standing, outcome), replayed=True)
-    return Answer(_stored_body(standing, standing.outcomes[-1]), replayed=True)
-
-
-def _void(work: Work, standing: Standing) -> Answer | Problem:
-    if standing.status in ("held", "rewarded"):
-        work.ledger.release(standing.hold)
-        tell(work)
-        work.state = work.campaign.policy.cancel(work.state, tickets_from(work.campaign, [standing.row]))
-        work.closed_holds.append(standing.hold_key)
-        return _logged(work, standing, kind="void", status="voided", released=True)
-    for outcome in standing.outcomes:
-        if outcome["kind"] == "void":
-            return Answer(_stored_body(standing, outcome), replayed=True)
-    return Conflict(f"a decision that is {standing.status} cannot be voided", kind="not-voidable")
-
-
-def _reported(work: Work, standing: Standing, report: Report) -> Answer:
-    """Halves of an open decision: held, rewarded or charged."""
-    warnings = list(report.warnings)
-    reward = standing.reward if report.reward is None else report.reward
-    open_ = standing.status in ("held", "rewarded")
-    spent: list[int] | None = None
-    if report.costs is not None and open_:
-        hold = standing.hold
-        if any(cost > limit for cost, limit in zip(report.costs, hold, strict=True)):
-            warnings.append(ABOVE_HOLD)
-            work.above_hold += 1
-        work.delays.append((work.now - standing.row["decided_at"]) / MICROS_PER_SECOND)
-        work.ledger.settle(hold, report.costs)
-        spent = report.costs
-    costs = standing.costs if report.costs is None else report.costs
-    learnt = reward is not None and costs is not None
-    if learnt and work.campaign.reward(float(reward or 0.0))[1]:
-        warnings.append(CLIPPED)
-    taught = _teach(work, standing, reward, costs, booked_now=spent is not None, learn=learnt)
-    status = "settled" if learnt else "charged" if costs is not None else "rewarded"
-    if spent is not None:
-        (work.closed_holds if learnt else work.emptied_holds).append(standing.hold_key)
-    elif learnt:
-        work.closed_holds.append(standing.hold_key)
-    return _logged(
-        work,
-        standing,
-        kind="reported",
-        status=status,
-        reward=report.reward,
-        costs=report.costs,
-        spent=spent,
-        released=spent is not None,
-        taught=taught,
-        warnings=warnings,
-    )
-
-
-def _teach(
-    work: Work, standing: Standing, reward: float | None, costs: list[int] | None, *, booked_now: bool, learn: bool
-) -> list[float] | None:
-    """Move the policy's own account and prices when costs are booked, and its oracle when both halves are known.
-
-    Returns what was learnt, so that the log alone is enough to learn it again.
-    """
-    if costs is None:
-        return None
-    scaled = work.campaign.reward(reward)[0] if reward is not None else 0.0
-    work.lessons.append(Lesson(standing.row, scaled, costs, booked_now, learn))
-    work.to_learn += learn
-    if work.one_by_one:
-        try:
-            tell(work)
-        except Unsound:
-            work.lessons[-1] = work.lessons[-1]._replace(learn=False)
-            work.to_learn -= 1
-            tell(work)
-            work.quarantined += 1
-            return None
-    return [scaled, *costs] if learn else None
-
-
-class Unsound(Exception):  # noqa: N818
-    """Something among what was to be learnt would leave a parameter not finite."""
-
-
-def tell(work: Work) -> None:
-    """Tell the policy of the outcomes that wait for it, all at once: for one it copies as much as for a hundred.
-
-    Nothing may be decided, voided or corrected before. Raises Unsound where an outcome would spoil the model, and
-    nothing is told then.
-    """
-    if not work.lessons:
-        return
-    tickets = tickets_from(work.campaign, [lesson.row for lesson in work.lessons])
-    rewards = np.array([lesson.reward for lesson in work.lessons])
-    costs = np.array([lesson.costs for lesson in work.lessons], dtype=np.float64)
-    policy, state = work.campaign.policy, work.state
-    booked = np.flatnonzero([lesson.booked for lesson in work.lessons])
-    if booked.size:
-        state = policy.settle(state, tickets.rows(booked), rewards[booked], costs[booked], learn=False)
-    learn = np.flatnonzero([lesson.learn for lesson in work.lessons])
-    if learn.size:
-        learnt = tickets.rows(learn)
-        state = policy.teach(state, learnt, rewards[learn], costs[learn])
-        if not _is_sound(work, state, learnt):
-            raise Unsound
-    work.state = state
-    work.learnt += learn.size
-    work.lessons.clear()
-    work.to_learn = 0
-
-
-def _is_sound(work: Work, state: State, tickets: Ticket) -> bool:
-    """Whether what was learnt left the parameters it touched finite."""
-    features = tickets.features if work.campaign.arm_encoder is None else tickets.features[:, None]
-    predictions = work.campaign.policy.predict(state, features)
-    return bool(np.isfinite(predictions).all() and np.isfinite(state.residuals).all())
-
-
-def _late(work: Work, standing: Standing, report: Report) -> Answer:
-    """A half after expiry or void: costs are booked in full and prices move, but nothing is learnt."""
-    spent = None
-    if report.costs is not None and standing.costs is None:
-        booked = standing.booked or [0] * len(report.costs)
-        spent = [cost - before for cost, before in zip(report.costs, booked, strict=True)]
-        work.ledger.correct(spent)
-        moved = np.array([spent], dtype=np.float64)
-        tell(work)
-        work.state = work.campaign.policy.correct(work.state, tickets_from(work.campaign, [standing.row]), moved)
-    return _logged(
-        work,
-        standing,
-        kind="late",
-        status="late",
-        reward=report.reward,
-        costs=report.costs,
-        spent=spent,
-        warnings=[*report.warnings, LATE],
-    )
-
-
-def expire(work: Work, standing: Standing) -> None:
-    """The time of a decision is up; what it teaches and costs is the campaign's `feedback` to say."""
-    terms = work.campaign.config["feedback"]
-    work.expired += standing.status != "charged"
-    missing_reward = terms["missing_reward"]
-    reward = standing.reward if standing.reward is not None else missing_reward
-    learn = reward is not None
-    if standing.status == "charged":
-        taught = _teach(work, standing, reward, standing.costs, booked_now=False, learn=learn)
-        _logged(work, standing, kind="expired", status="settled", reward=reward, taught=taught)
-    else:
-        hold = standing.hold
-        charged = terms["missing_cost"] == "hold"
-        costs = hold if charged else [0] * len(hold)
-        (work.ledger.charge if charged else work.ledger.release)(hold)
-        taught = _teach(work, standing, reward, costs, booked_now=True, learn=learn)
-        _logged(
-            work,
-            standing,
-            kind="expired",
-            status="expired",
-            reward=reward,
-            costs=costs,
-            spent=costs,
-            released=True,
-            taught=taught,
-        )
-    work.closed_holds.append(standing.hold_key)
-
-
-def _logged(
-    work: Work,
-    standing: Standing,
-    *,
-    kind: str,
-    status: str,
-    reward: float | None = None,
-    costs: list[int] | None = None,
-    spent: list[int] | None = None,
-    released: bool = False,
-    taught: list[float] | None = None,
-    warnings: Sequence[str] = (),
-) -> Answer:
-    """Append the outcome, move the standing on, and answer."""
-    text = None if costs is None else to_json(costs)
-    work.append(
-        "outcome",
-        decision=standing.row["sequence"],
-        kind=kind,
-        status=status,
-        reward=reward,
-        costs=text,
-        spent=None if spent is None else text if spent is costs else to_json(spent),
-        released=released,
-        taught=to_json(taught) if taught is not None else None,
-        policy_version=work.policy_version,
-        warnings=to_json(list(warnings)) if warnings else None,
-        at=work.now,
-    )
-    outcome = work.rows["outcome"][-1]
-    outcome["digest"] = outcome_digest(outcome)
-    standing.move(outcome, costs, spent)
-    return Answer(_stored_body(standing, outcome))
-
-
-def _stored_body(standing: Standing, outcome: Any) -> dict[str, Any]:
-    """The answer to a feedback request, from the outcome it made."""
+def _body(locked: LockedCampaign, record: DecisionRecord, outcome: Any) -> dict[str, Any]:
+    """The response to a feedback request, from the outcome it made."""
     return {
-        "decision_id": standing.row["decision_id"],
+        "campaign_id": locked.campaign.id,
+        "decision_id": record.row["decision_id"],
         "status": outcome["status"],
         "learned": outcome["taught"] is not None,
         "policy_version": outcome["policy_version"],
         "warnings": orjson.loads(outcome["warnings"]) if outcome["warnings"] else [],
     }
+
+
+def _apply(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> Any:
+    """Books, teaches and logs an effect. Returns the outcome's row."""
+    movement, after = effect.transition.movement, effect.transition.to
+    if movement is not Movement.NONE:
+        reported = movement in (Movement.SETTLE, Movement.CORRECT)
+        locked.ledger.book(held=effect.held, spent=effect.spent, reported=reported)
+    if movement is Movement.SETTLE:
+        locked.delays.append((locked.now - record.row["decided_at"]) / MICROS_PER_SECOND)
+        locked.above_hold += ABOVE_HOLD in effect.warnings
+    taught = _moved_policy(locked, record, effect)
+    if after in FINAL:
+        locked.closed_holds.append(record.hold_key)
+    elif after == "charged":
+        locked.emptied_holds.append(record.hold_key)
+    costs = None if effect.costs is None else to_json(effect.costs)
+    same = effect.spent is effect.costs
+    locked.append(
+        "outcome",
+        decision=record.row["sequence"],
+        kind=effect.kind,
+        status=after,
+        reward=effect.reward,
+        costs=costs,
+        spent=costs if same else None if effect.spent is None else to_json(effect.spent),
+        released=effect.held is not None,
+        taught=None if taught is None else to_json(taught),
+        policy_version=locked.policy_version,
+        warnings=to_json(effect.warnings) if effect.warnings else None,
+        at=locked.now,
+    )
+    outcome = locked.rows["outcome"][-1]
+    outcome["digest"] = outcome_digest(outcome)
+    record.add(outcome, effect.costs, effect.spent)
+    return outcome
+
+
+def _moved_policy(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> list[Any] | None:
+    """Moves the policy's accounts and prices with the ledger. Returns what the oracle learns, for the log."""
+    movement, policy = effect.transition.movement, locked.campaign.policy
+    if movement in (Movement.RELEASE, Movement.CORRECT):
+        teach(locked)
+        ticket = tickets_from(locked.campaign, [record.row])
+        if movement is Movement.RELEASE:
+            locked.state = policy.cancel(locked.state, ticket)
+        else:
+            locked.state = policy.correct(locked.state, ticket, np.array([effect.spent], dtype=np.float64))
+        return None
+    learn = effect.taught is not None
+    if not learn and effect.spent is None:
+        return None
+    reward, *costs = effect.taught or (0.0, *(effect.spent or ()))
+    locked.lessons.append(Lesson(record.row, reward, costs, effect.spent is not None, learn))
+    locked.to_learn += learn
+    if locked.one_by_one:
+        try:
+            teach(locked)
+        except Unsound:
+            locked.lessons[-1] = locked.lessons[-1]._replace(learn=False)
+            locked.to_learn -= 1
+            teach(locked)
+            locked.quarantined += 1
+            return None
+    return effect.taught
+
+
+def teach(locked: LockedCampaign) -> None:
+    """Passes all waiting outcomes to the policy in one call, which costs little more than a call for one outcome.
+
+    The caller does this before it decides, voids or corrects. Raises Unsound, and changes nothing, if an outcome would
+    spoil the model.
+    """
+    if not locked.lessons:
+        return
+    tickets = tickets_from(locked.campaign, [lesson.row for lesson in locked.lessons])
+    rewards = np.array([lesson.reward for lesson in locked.lessons])
+    costs = np.array([lesson.costs for lesson in locked.lessons], dtype=np.float64)
+    policy, state = locked.campaign.policy, locked.state
+    booked = np.flatnonzero([lesson.booked for lesson in locked.lessons])
+    if booked.size:
+        state = policy.settle(state, tickets.rows(booked), rewards[booked], costs[booked], learn=False)
+    learn = np.flatnonzero([lesson.learn for lesson in locked.lessons])
+    if learn.size:
+        learnt = tickets.rows(learn)
+        state = policy.teach(state, learnt, rewards[learn], costs[learn])
+        if not _is_sound(locked, state, learnt):
+            raise Unsound
+    locked.state = state
+    locked.learnt += learn.size
+    locked.lessons.clear()
+    locked.to_learn = 0
+
+
+def _is_sound(locked: LockedCampaign, state: State, tickets: Ticket) -> bool:
+    """Whether the parameters that the outcomes changed are finite."""
+    features = tickets.features if locked.campaign.arm_encoder is None else tickets.features[:, None]
+    predictions = locked.campaign.policy.predict(state, features)
+    return bool(np.isfinite(predictions).all() and np.isfinite(state.residuals).all())

@@ -1,76 +1,56 @@
-"""Two stages (Algorithm 2): the log is what stage one collects, and one change in it ends the stage.
+"""Two stages (Algorithm 2): the log holds the sample of stage one, and a change in the log ends the stage.
 
-Stage one draws its arms uniformly. When all its rounds are taken and none of its decisions is open any more, its sample
-is final, whoever reads it: any process may solve the linear program, without a lock and beside its engine. The first
-one to hand in a radius for the configuration it was found for ends the stage; what others found is dropped.
+When all rounds of stage one are taken and none of its decisions is open, its sample is final and the same for every
+process. Any process may then solve the linear program, without a lock and in the background. The first radius that
+arrives for the current configuration ends the stage; later ones are dropped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, exists, select
 
-from cbwk_core import NULL_ARM, stage_estimate, two_stage
+from cbwk_core import stage_estimate, two_stage
 from cbwk_core.state import Stage
 from service.domain.campaign import Campaign
-from service.domain.stage_one import STAGE
-from service.domain.tickets import tickets_from
+from service.domain.stage_one import STAGE, drawn_rounds_of, is_handed_out, rounds_of, sample_of
+from service.domain.status import FINAL
 from service.engine.cache import load_campaign
-from service.engine.changes import Work
+from service.engine.changes import LockedCampaign
 from service.engine.commands import Answer, EndStage
 from service.engine.models import begin_model
 from service.store import tables
 from service.store.database import Database
 
-# What a decision has come to when nothing is left to wait for.
-FINAL = ("settled", "voided", "expired")
 
-
-def rounds_of(campaign: Campaign) -> int:
-    """How many rounds stage one takes: T0 for every arm, and T0 that only look at contexts."""
-    return (campaign.policy.arms + 1) * two_stage.length(campaign.policy)
-
-
-def is_under_way(work: Work) -> bool:
-    """Whether the next decision is one of stage one."""
-    return not work.state.stage.running[0] and int(work.state.round[0]) < rounds_of(work.campaign)
-
-
-def is_handed_out(work: Work) -> bool:
-    """Whether all decisions of stage one are made, and nobody has ended it."""
-    return not work.state.stage.running[0] and int(work.state.round[0]) >= rounds_of(work.campaign)
-
-
-def end_stage(work: Work, command: EndStage) -> Answer:
-    """Start stage two, unless somebody has, or the configuration is another than the radius was found for."""
-    ends = is_handed_out(work) and work.campaign.version == command.config_version
+def end_stage(locked: LockedCampaign, command: EndStage) -> Answer:
+    """Starts stage two, unless it has started or the radius belongs to another configuration."""
+    ends = is_handed_out(locked.campaign, locked.state) and locked.campaign.version == command.config_version
     if ends:
-        policy = work.campaign.policy
-        work.state = two_stage.second_stage(policy, work.state, np.array([command.radius]))
-        told = {"optimum": command.optimum, "margin": command.margin}
-        begin_model(work, STAGE, told, policy.encode_model(work.state))
-    return Answer({"campaign_id": work.campaign.id, "ended": ends})
+        policy = locked.campaign.policy
+        locked.state = two_stage.second_stage(policy, locked.state, np.array([command.radius]))
+        data = policy.encode_model(locked.state)
+        begin_model(locked, STAGE, data, optimum=command.optimum, margin=command.margin)
+    return Answer({"campaign_id": locked.campaign.id, "ended": ends})
 
 
 def conclusion(database: Database, number: int) -> EndStage | None:
-    """What stage one of a campaign has found; None while it is not over, and when it was ended before."""
+    """Returns the command that ends stage one; None while it is not over, and after it was ended."""
     with database.read() as connection:
-        read = _read(connection, number)
-    if read is None:
+        found = _final_sample(connection, number)
+    if found is None:
         return None
-    campaign, stage = read
-    found = stage_estimate.estimate(campaign.policy, stage, two_stage.mode_of(campaign.policy))
-    optimum, margin, radius = (float(part[0]) for part in found)
+    campaign, sample = found
+    estimate = stage_estimate.estimate(campaign.policy, sample, two_stage.mode_of(campaign.policy))
+    optimum, margin, radius = (float(value[0]) for value in estimate)
     return EndStage(campaign.id, campaign.version, radius, optimum, margin)
 
 
 def unended(connection: Connection, row: Mapping[Any, Any]) -> Campaign | None:
-    """The campaign of a `campaign_state` row if its stage one, or a part of it, is still to be concluded from."""
+    """Returns the campaign of a `campaign_state` row if it has a stage one that no change has ended."""
     change = tables.change
     campaign = load_campaign(connection, row["campaign"], row["config_version"])
     ended = exists().where(change.c.campaign == campaign.number, change.c.kind == STAGE)
@@ -79,13 +59,13 @@ def unended(connection: Connection, row: Mapping[Any, Any]) -> Campaign | None:
     return campaign
 
 
-def _read(connection: Connection, number: int) -> tuple[Campaign, Stage] | None:
+def _final_sample(connection: Connection, number: int) -> tuple[Campaign, Stage] | None:
     state, decision, hold = tables.campaign_state, tables.decision, tables.hold
     row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
     campaign = unended(connection, row)
     if campaign is None or row["round"] < rounds_of(campaign):
         return None
-    drawn = campaign.policy.arms * two_stage.length(campaign.policy)
+    drawn = drawn_rounds_of(campaign)
     first = (
         select(decision.c.sequence, decision.c.round, decision.c.expires_at)
         .where(decision.c.campaign == number)
@@ -101,66 +81,28 @@ def _read(connection: Connection, number: int) -> tuple[Campaign, Stage] | None:
     )
     if connection.execute(select(open_)).scalar_one():
         return None
-    return campaign, _sample(connection, campaign, drawn)
-
-
-def _sample(connection: Connection, campaign: Campaign, drawn: int) -> Stage:
-    """Outcomes in the order of the log, and the contexts of the rounds behind the first `drawn`."""
-    decision, policy = tables.decision, campaign.policy
-    rows = (
-        connection.execute(
-            select(
-                decision.c.sequence,
-                decision.c.round,
-                decision.c.arm,
-                decision.c.context,
-                decision.c.actions,
-                decision.c.numbers,
-                decision.c.hold,
-            )
-            .where(decision.c.campaign == campaign.number, decision.c.round < rounds_of(campaign))
-            .order_by(decision.c.round)
-        )
-        .mappings()
-        .all()
+    columns = ("sequence", "round", "arm", "context", "actions", "numbers", "hold")
+    query = (
+        select(*(decision.c[name] for name in columns))
+        .where(decision.c.campaign == number, decision.c.round < rounds_of(campaign))
+        .order_by(decision.c.round)
     )
-    played = {row["sequence"]: row for row in rows if row["round"] < drawn and row["arm"] != NULL_ARM}
-    outcomes = _outcomes(connection, campaign.number, drawn)
-    assert {outcome["decision"] for outcome in outcomes} == set(played), "every decision of stage one has one end"
-    contexts = np.stack([campaign.encode(json.loads(row["context"])) for row in rows if row["round"] >= drawn])
-    features = campaign.features(contexts, campaign.arm_vectors)
-    nothing = [0.0] * (1 + policy.resources)
-    taught = [nothing if one["taught"] is None else json.loads(one["taught"]) for one in outcomes]
-    values = np.array(taught, dtype=np.float64).reshape(-1, 1 + policy.resources)
-    return two_stage.gathered(
-        policy,
-        tickets_from(campaign, [played[outcome["decision"]] for outcome in outcomes]),
-        values[:, 0],
-        values[:, 1:],
-        np.array([float(outcome["taught"] is not None) for outcome in outcomes]),
-        features if features.ndim == 3 else features[:, None],
-    )
+    decisions = connection.execute(query).mappings().all()
+    return campaign, sample_of(campaign, decisions, _final_outcomes(connection, number, drawn))
 
 
-def _outcomes(connection: Connection, number: int, drawn: int) -> Sequence[Any]:
-    """The outcome that ended each decision of the first rounds, with what it taught, in the order of the log."""
+def _final_outcomes(connection: Connection, number: int, drawn: int) -> Sequence[Mapping[Any, Any]]:
+    """Returns the outcome that ended each decision of the first `drawn` rounds, in the order of the log."""
     decision, outcome = tables.decision, tables.outcome
-    return (
-        connection.execute(
-            select(outcome.c.decision, outcome.c.taught)
-            .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
-            .where(
-                outcome.c.campaign == number,
-                outcome.c.kind != "late",
-                outcome.c.status.in_(FINAL),
-                decision.c.round < drawn,
-            )
-            .order_by(outcome.c.sequence)
+    query = (
+        select(outcome.c.decision, outcome.c.taught)
+        .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
+        .where(
+            outcome.c.campaign == number,
+            outcome.c.kind != "late",
+            outcome.c.status.in_(FINAL),
+            decision.c.round < drawn,
         )
-        .mappings()
-        .all()
+        .order_by(outcome.c.sequence)
     )
-
-
-def _stacked(parts: Sequence[NDArray[np.float64]], width: int) -> NDArray[np.float64]:
-    return np.concatenate([np.zeros((0, width)), *parts])
+    return connection.execute(query).mappings().all()

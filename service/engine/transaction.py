@@ -15,7 +15,8 @@ import structlog
 from sqlalchemy import Connection, select
 
 from service.domain.ledger import Ledger
-from service.engine import administer, decide, horizon, models, rows, settle, stage_one
+from service.domain.stage_one import is_handed_out
+from service.engine import administer, decide, models, rows, settle, stage_one
 from service.engine.cache import Cache, CachedCampaign, FarBehind, Remainder, current, is_far_behind
 from service.engine.changes import Changes, LockedCampaign
 from service.engine.commands import (
@@ -117,7 +118,8 @@ class Transactions:
                 if locked.learnt:
                     self.snapshots.count(number, locked.learnt)
                 if not locked.state.stage.running[0]:
-                    (self.handed_out.add if stage_one.is_handed_out(locked) else self.handed_out.discard)(number)
+                    waits = is_handed_out(locked.campaign, locked.state)
+                    (self.handed_out.add if waits else self.handed_out.discard)(number)
                 elif number in self.handed_out:
                     self.handed_out.discard(number)
                 if "outcome" in locked.rows:
@@ -280,7 +282,7 @@ class Transactions:
             if len(decides) < len(items):
                 self._settle(connection, locked, items, existing)
             if locked.campaign.ends_at is not None:
-                horizon.renew(connection, locked)
+                administer.renew_estimate(connection, locked)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
@@ -293,10 +295,10 @@ class Transactions:
         if feedback:
             named = {command.decision_id for _, command in feedback}
             known = {each: row for each, row in existing.items() if each in named}
-            standings = rows.standings(connection, locked, known)
+            records = rows.records(connection, locked, known)
             for item, command in feedback:
-                item.answer = settle.settle(locked, command, standings.get(command.decision_id))
-            settle.tell(locked)
+                item.answer = settle.settle(locked, command, records.get(command.decision_id))
+            settle.teach(locked)
         for item in items:
             if not isinstance(item.command, Decide | Feedback):
                 item.answer = _administered(connection, locked, item)
@@ -313,9 +315,9 @@ class Transactions:
         for locked in changes.campaigns.values():
             decisions = sorted(still.get(locked.campaign.number, ()))
             expired += len(decisions)
-            for standing in rows.standings_by_sequence(connection, locked, decisions):
-                settle.expire(locked, standing)
-            settle.tell(locked)
+            for record in rows.records_by_sequence(connection, locked, decisions):
+                settle.expire(locked, record)
+            settle.teach(locked)
         return expired
 
     def _observe(self, locked: LockedCampaign) -> None:

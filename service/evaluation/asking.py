@@ -7,10 +7,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from service.domain.campaign import Campaign
-from service.problems import Conflict, Invalid
+from service.domain.config import check_config
+from service.problems import Conflict, Invalid, Misfit
 from service.reads.shared import campaign_view
-from service.schemas.base import Misfit
-from service.schemas.campaign import check_config
 
 ONE_STAGE = ("auto", "off", False)
 

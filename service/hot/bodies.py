@@ -21,9 +21,8 @@ from service.engine.commands import Decide, Feedback
 from service.ids import ID_PATTERN, are_ids, match_id
 from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
-from service.problems import BadRequest, Problem
+from service.problems import BadRequest, Misfit, Problem
 from service.responses import ERRORS_MAX, Fault, invalid
-from service.schemas.base import Misfit
 
 T = TypeVar("T", bound="Body")
 Rule = Callable[[Any], object]  # raises a ValueError

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import reads
+from service.domain.config import check_new_config
 from service.engine.commands import CreateCampaign, PatchCampaign, SetStatus
 from service.openapi import answers, takes
 from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
@@ -28,8 +29,9 @@ router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 )
 async def create_campaign(request: Request, principal: UnlimitedAdmin) -> Response:
     """Create a campaign and grant its budgets."""
-    body = await parsed(request, CampaignConfig)
-    return await submitted(request, CreateCampaign(body.as_json(), principal.key_id))
+    config = (await parsed(request, CampaignConfig)).as_json()
+    check_new_config(config)
+    return await submitted(request, CreateCampaign(config, principal.key_id))
 
 
 @router.get("", responses=answers(CampaignPage, 401, 403, 422, 503))

@@ -11,6 +11,7 @@ from cbwk_core.features.feature import NAME_LENGTH_MAX
 from service.ids import ID_PATTERN
 from service.limits import TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
+from service.problems import Misfit
 from service.times import moment_microseconds, moment_text
 
 DECISION_ID = "0197f0c4-8a00-7000-8000-5d1c2f0b9e11"  # of the examples
@@ -77,15 +78,6 @@ def _printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must have printable characters only")
     return text
-
-
-class Misfit(ValueError):  # noqa: N818 - it is reported to the client, not to a programmer
-    """A field that contradicts another field."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field} {message}")
-        self.field = field
-        self.message = message
 
 
 def unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:

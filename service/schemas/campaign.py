@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cbwk_core import RULES_VERSION
-from cbwk_core.features import ContextEncoder
 from cbwk_core.features.feature import BUCKETS_MAX, DIMENSION_MAX
-from service.domain.campaign import Campaign, encoder_of
+from service.features import encoder_of
 from service.ids import uuid7
 from service.limits import (
     ARMS_MAX,
     FEATURES_MAX,
     HORIZON_MAX,
     LATE_WINDOW_SECONDS_MAX,
-    PARAMETERS_MAX,
     RESOURCES_MAX,
     SEED_MAX,
     TTL_SECONDS_MAX,
 )
-from service.money import micros
+from service.problems import Misfit, misfit_of, without_values
 from service.schemas.base import (
     Amount,
     At,
@@ -33,7 +29,6 @@ from service.schemas.base import (
     CampaignName,
     Features,
     Id,
-    Misfit,
     Moment,
     Name,
     Page,
@@ -46,9 +41,6 @@ from service.schemas.base import (
     shown,
     unique,
 )
-
-# Replaces a horizon that is not estimated yet.
-HORIZON_UNKNOWN = 1_000
 
 CONFIG_EXAMPLE: dict[str, Any] = {
     "id": "summer-sale",
@@ -148,7 +140,8 @@ class Space(_Sparse):
         if (self.features is None) == (self.dimension is None):
             raise ValueError("must have either features or dimension")
         unique("features", (feature.name for feature in self.features or ()), "name")
-        _core("features", lambda: encoder_of(self.model_dump()))
+        with misfit_of("features"):
+            encoder_of(self.model_dump())
         return self
 
 
@@ -272,7 +265,6 @@ class CampaignConfig(Body):
         low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
         if "missing_reward" in self.feedback.model_fields_set and missing is not None and not low <= missing <= high:
             raise Misfit("feedback.missing_reward", "must lie within the range of reward")
-        check_config({**self.as_json(), "rules": RULES_VERSION})
         return self
 
     def as_json(self) -> dict[str, Any]:
@@ -282,67 +274,6 @@ class CampaignConfig(Body):
             low, high = self.reward.min, self.reward.max
             config["feedback"]["missing_reward"] = min(max(0, low), high)
         return config
-
-
-def check_config(config: Mapping[str, Any]) -> None:
-    """Refuse, with a Misfit, a configuration whose parts do not fit each other; also one made by a change.
-
-    >>> check_config({**CONFIG_EXAMPLE, "arms": [{"id": "a", "max_cost": {"eur": 1}}]})
-    Traceback (most recent call last):
-    service.schemas.base.Misfit: arms.0.max_cost must have resources of the campaign only
-    """
-    if len(config["arms"]) > ARMS_MAX:
-        raise Misfit("arms", f"must be at most {ARMS_MAX}, retired ones included")
-    baseline = (config.get("holdout") or {}).get("arm")
-    if baseline is not None and baseline not in {arm["id"] for arm in config["arms"]}:
-        raise Misfit("holdout.arm", "must be one of the arms")
-    limits = {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
-    known = {**config, "horizon": config["horizon"] or HORIZON_UNKNOWN}
-    campaign = Campaign(number=0, id=config["id"], version=0, config=known)
-    for index, arm in enumerate(config["arms"]):
-        _check_arm(f"arms.{index}", arm, limits, campaign.arm_encoder)
-    blocks = len(campaign.arms) if config["model"] == "per_arm" else 1
-    if config["policy"]["oracle"]["kind"] == "newton" and blocks * (campaign.dimension + 1) ** 2 > PARAMETERS_MAX:
-        raise Misfit(
-            "arms",
-            f"or features are too many: the newton oracle keeps arms·(features + 1)² numbers, "
-            f"at most {PARAMETERS_MAX}; the gradient oracle keeps fewer",
-        )
-    if config["horizon"] is None and config["policy"]["two_stage"] not in ("auto", "off", False):
-        raise Misfit("policy.two_stage", "needs a horizon")
-    one_stage = {**known, "policy": {**config["policy"], "two_stage": "off"}}
-    _core("policy", lambda: replace(campaign, config=one_stage).policy)
-    _core("policy.two_stage", lambda: campaign.policy)
-
-
-def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:
-    own = arm.get("max_cost") or {}
-    if not limits.keys() >= own.keys():
-        raise Misfit(f"{field}.max_cost", "must have resources of the campaign only")
-    if any(micros(cost) > limits[resource] for resource, cost in own.items()):
-        raise Misfit(f"{field}.max_cost", "must be at most that of its resource")
-    features = arm.get("features")
-    if (encoder is None) != (features is None):
-        raise Misfit(f"{field}.features", 'must be given if model is "shared", and only then')
-    if encoder is not None and features is not None:
-        _core(f"{field}.features", lambda: encoder.encode(features))
-
-
-def _core(field: str, make: Callable[[], object]) -> None:
-    """Let the library judge; its complaints name the field and leave out the values they quote."""
-    try:
-        make()
-    except ValueError as error:
-        raise Misfit(field, f"cannot be used: {without_values(str(error))}") from None
-
-
-def without_values(message: str) -> str:
-    """A complaint of the library, up to the value it found.
-
-    >>> without_values("preset must be one of ['paper'], got 'x'")
-    "preset must be one of ['paper']"
-    """
-    return message.partition(", got ")[0]
 
 
 class BudgetChange(Body):

@@ -114,11 +114,11 @@ def _released_twice(patch: Patch) -> None:
     """What was charged gave back its hold when it was charged; here its expiry does so again."""
     right = settling.expire
 
-    def expire(work: Any, standing: Any) -> None:
-        if standing.status == "charged":
-            for resource, amount in enumerate(standing.hold):
-                work.ledger.move(resource, held=-min(amount, work.ledger.accounts[resource].held))
-        right(work, standing)
+    def expire(locked: Any, record: Any) -> None:
+        if record.status == "charged":
+            for resource, amount in enumerate(record.hold):
+                locked.ledger.move(resource, held=-min(amount, locked.ledger.accounts[resource].held))
+        right(locked, record)
 
     patch.setattr(settling, "expire", expire)
 
@@ -126,11 +126,11 @@ def _released_twice(patch: Patch) -> None:
 def _expiry_keeps_hold(patch: Patch) -> None:
     right = settling.expire
 
-    def expire(work: Any, standing: Any) -> None:
-        held = work.ledger
-        work.ledger = deepcopy(held)
-        right(work, standing)
-        work.ledger = held
+    def expire(locked: Any, record: Any) -> None:
+        held = locked.ledger
+        locked.ledger = deepcopy(held)
+        right(locked, record)
+        locked.ledger = held
 
     patch.setattr(settling, "expire", expire)
 

@@ -10,13 +10,14 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from service.domain.campaign import Campaign
+from service.domain.config import check_new_config
 from service.hot.bodies import DecideBatch, DecideRequest, FeedbackRequest, read
 from service.limits import ACTIONS_MAX, ARMS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX
 from service.money import micros
 from service.problems import Problem
 from service.responses import ERRORS_MAX, parsed
 from service.schemas.admin import AdjustRequest, KeyRequest
-from service.schemas.campaign import CONFIG_EXAMPLE, CampaignConfig, CampaignPatch, check_config
+from service.schemas.campaign import CONFIG_EXAMPLE, CampaignConfig, CampaignPatch
 
 SECRET = "s3cr3t-value"
 DECIDE = {"campaign_id": "c", "context": {"hour": 3}}
@@ -40,7 +41,10 @@ def changed(body, path, value):
 
 def accepted(model, body):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read(data, Decoder(model)) if issubclass(model, Struct) else parsed(data, model)
+    body = read(data, Decoder(model)) if issubclass(model, Struct) else parsed(data, model)
+    if model is CampaignConfig:
+        check_new_config(body.as_json())
+    return body
 
 
 def refused(model, body):
@@ -393,7 +397,6 @@ def test_what_newton_would_have_to_remember_is_limited():
 def test_a_checked_configuration_makes_a_policy():
     for body in (CONFIG_EXAMPLE, SHARED):
         config = accepted(CampaignConfig, body).as_json()
-        check_config(config)
         assert Campaign(1, config["id"], 1, config).policy.horizon == body["horizon"]
 
 

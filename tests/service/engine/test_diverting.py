@@ -11,10 +11,10 @@ import pytest
 
 from cbwk_core.evaluation import FixedArm, evaluate
 from service.commands.console import campaign_numbers
+from service.domain.stage_one import rounds_of
 from service.engine import prune as pruning
 from service.engine import replay as replaying
 from service.engine.cache import load_campaign
-from service.engine.stage_one import rounds_of
 from service.evaluation.logged import read_log
 from tests.service.evaluation.logs import COSTS, REWARDS, campaign
 from tests.service.http_client import served

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from service.domain.horizon import expected_rounds
 from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Item
-from service.engine.horizon import expected_rounds
 from service.store import tables
 from service.times import moment_text
 from tests.service.engine.campaigns import config, rows, with_campaign

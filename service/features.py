@@ -1,0 +1,32 @@
+"""Encoders of declared features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature
+
+
+def encoder_of(space: Mapping[str, Any]) -> ContextEncoder:
+    """Returns the encoder of a `context` or `arm_features` declaration; equal declarations share one encoder."""
+    return _encoder_of(json.dumps(space, sort_keys=True))
+
+
+@lru_cache(maxsize=64)
+def _encoder_of(text: str) -> ContextEncoder:
+    space = json.loads(text)
+    if space.get("dimension") is not None:
+        return ContextEncoder.vector(space["dimension"])
+    return ContextEncoder(tuple(_feature_of(feature) for feature in space["features"]))
+
+
+def _feature_of(feature: Mapping[str, Any]) -> NumberFeature | CategoryFeature | HashFeature:
+    name, default, strict = feature["name"], feature.get("default"), bool(feature.get("strict", False))
+    if feature["type"] == "number":
+        return NumberFeature(name, feature["min"], feature["max"], default=default, strict=strict)
+    if feature["type"] == "category":
+        return CategoryFeature(name, tuple(feature["values"]), default=default, strict=strict)
+    return HashFeature(name, feature["buckets"], default=default)
