@@ -167,22 +167,22 @@ def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effe
     if event is None:
         return None
     transition = _AFTER[record.status, event]
-    if transition.to == "late":
-        return _late(record, report, transition)
+    movement, late = transition.movement, transition.to == "late"
     warnings, held, spent, taught = [*report.warnings], None, None, None
-    if transition.movement is Movement.SETTLE:
-        assert report.costs is not None
-        hold, spent = record.hold, report.costs
+    if movement is Movement.SETTLE:
+        hold, spent = record.hold, report.costs or []
         held = [-amount for amount in hold]
         if any(cost > limit for cost, limit in zip(spent, hold, strict=True)):
             warnings.append(ABOVE_HOLD)
+    elif movement is Movement.CORRECT:
+        costs = report.costs or []
+        spent = [cost - before for cost, before in zip(costs, record.booked or [0] * len(costs), strict=True)]
     if transition.teaches is Teaches.YES:
-        reward, costs = _first(report.reward, record.reward), _first(report.costs, record.costs)
-        scaled, clipped = campaign.reward(reward)
-        taught = [scaled, *costs]
-        if clipped:
-            warnings.append(CLIPPED)
-    return Effect("reported", transition, report.reward, report.costs, held, spent, taught, warnings)
+        scaled, clipped = campaign.reward(_first(report.reward, record.reward))
+        taught = [scaled, *_first(report.costs, record.costs)]
+        warnings += [CLIPPED] if clipped else []
+    kind, warnings = ("late", [*warnings, LATE]) if late else ("reported", warnings)
+    return Effect(kind, transition, report.reward, report.costs, held, spent, taught, warnings)
 
 
 def _event_of(record: DecisionRecord, report: Report) -> Event | None:
@@ -190,16 +190,6 @@ def _event_of(record: DecisionRecord, report: Report) -> Event | None:
     if report.costs is not None and record.costs is None:
         return Event.BOTH if reward else Event.COSTS
     return Event.REWARD if reward else None
-
-
-def _late(record: DecisionRecord, report: Report, transition: Transition) -> Effect:
-    spent = None
-    if transition.movement is Movement.CORRECT:
-        assert report.costs is not None
-        booked = record.booked or [0] * len(report.costs)
-        spent = [cost - before for cost, before in zip(report.costs, booked, strict=True)]
-    warnings = [*report.warnings, LATE]
-    return Effect("late", transition, report.reward, report.costs, spent=spent, warnings=warnings)
 
 
 def voided(record: DecisionRecord) -> Effect | None:

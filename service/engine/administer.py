@@ -38,41 +38,18 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     added = connection.execute(insert(tables.campaign).values(id=name, created_at=now))
     number = int(added.inserted_primary_key[0])  # type: ignore[index]
     campaign = Campaign(number, name, 1, config)
-    if campaign.policy.unmet_condition is not None:
-        log.warning(
-            "the regret bound of two stages does not apply", campaign=name, reason=campaign.policy.unmet_condition
-        )
+    if (reason := campaign.policy.unmet_condition) is not None:
+        log.warning("the regret bound of two stages does not apply", campaign=name, reason=reason)
     connection.execute(insert(tables.config).values(campaign=number, version=1, body=to_json(config), at=now))
-    connection.execute(
-        insert(tables.campaign_state).values(
-            campaign=number,
-            status="active",
-            config_version=1,
-            model_version=1,
-            sequence=len(campaign.budgets),
-            round=0,
-            books=books.astype("<f8").tobytes(),
-            last_event_at=now,
-            pruned_through=0,
-        )
-    )
+    state = {"status": "active", "config_version": 1, "model_version": 1, "round": 0, "pruned_through": 0}
+    state |= {"sequence": len(campaign.budgets), "books": books.astype("<f8").tobytes(), "last_event_at": now}
+    connection.execute(insert(tables.campaign_state).values(campaign=number, **state))
     for resource, budget in enumerate(campaign.budgets):
-        connection.execute(
-            insert(tables.account).values(
-                campaign=number, resource=resource, granted=budget, held=0, spent=0, overrun=0
-            )
-        )
-        connection.execute(
-            insert(tables.grant).values(
-                campaign=number,
-                sequence=resource + 1,
-                resource=resource,
-                kind="budget",
-                amount=budget,
-                reason="created",
-                at=now,
-            )
-        )
+        of_resource = {"campaign": number, "resource": resource}
+        account = {"granted": budget, "held": 0, "spent": 0, "overrun": 0}
+        connection.execute(insert(tables.account).values(**of_resource, **account))
+        grant = {"sequence": resource + 1, "kind": "budget", "amount": budget, "reason": "created", "at": now}
+        connection.execute(insert(tables.grant).values(**of_resource, **grant))
     write_audit(connection, now, command.actor, "campaign.create", name, {"config": config})
     return Answer(summary(campaign, "active"), status=201)
 
@@ -114,9 +91,8 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
     changes = command.changes
     expected = changes.get("expected_version")
     if expected is not None and expected != locked.campaign.version:
-        return Conflict(
-            f"expected_version is not the campaign's, which is {locked.campaign.version}", kind="version-differs"
-        )
+        message = f"expected_version is not the campaign's, which is {locked.campaign.version}"
+        return Conflict(message, kind="version-differs")
     try:
         config = _patched(locked.campaign.config, changes)
         check_config(config)
@@ -207,15 +183,8 @@ def adjust(connection: Connection, locked: LockedCampaign, command: Adjust) -> A
     locked.append("grant", resource=resource, kind="adjust", amount=difference, reason=command.reason, at=locked.now)
     detail = {"resource": command.resource, "amount": command.amount, "reason": command.reason}
     write_audit(connection, locked.now, command.actor, "campaign.adjust", locked.campaign.id, detail)
-    return Answer(
-        {
-            "campaign_id": locked.campaign.id,
-            "resource": command.resource,
-            "spent": amount(account.spent),
-            "overrun": amount(account.overrun),
-            "free": amount(account.free),
-        }
-    )
+    amounts = {name: amount(getattr(account, name)) for name in ("spent", "overrun", "free")}
+    return Answer({"campaign_id": locked.campaign.id, "resource": command.resource, **amounts})
 
 
 def write_audit(

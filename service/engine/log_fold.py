@@ -50,11 +50,6 @@ class Event:
         """Its first sequence number."""
         return int(self.rows[0]["sequence"])
 
-    @property
-    def last(self) -> int:
-        """Its last sequence number."""
-        return int(self.rows[-1]["sequence"])
-
 
 def beginning(database: Database, number: int) -> LockedCampaign:
     """Returns the campaign at the first sequence number from which its log is complete."""
@@ -65,17 +60,10 @@ def beginning(database: Database, number: int) -> LockedCampaign:
         campaign = load_campaign(connection, number, 1 if opening is None else opening["config_version"])
     state = campaign.policy.init() if opening is None else campaign.policy.decode(opening["state"])
     spent = [0] * len(campaign.resources) if opening is None else json.loads(opening["spent"])
-    locked = LockedCampaign(
-        campaign=campaign,
-        state=state,
-        # The grants, which are never pruned, set `granted`.
-        ledger=Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent]),
-        status="active",
-        sequence=0,
-        model_version=1 if opening is None else opening["model_version"],
-        now=created_at,
-        created_at=created_at,
-    )
+    # The grants, which are never pruned, set `granted`.
+    ledger = Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent])
+    version = 1 if opening is None else opening["model_version"]
+    locked = LockedCampaign(campaign, state, ledger, "active", 0, version, now=created_at, created_at=created_at)
     if opening is not None:
         for event in events(database, number, 0, opening["through"]):
             _book(locked, event)
@@ -104,10 +92,8 @@ def events(database: Database, number: int, after: int, until: int) -> Iterator[
 def _window(connection: Connection, number: int, after: int, until: int) -> list[Event]:
     found: list[tuple[str, Any]] = []
     for name, table in LOG.items():
-        rows = connection.execute(
-            select(table).where(table.c.campaign == number, table.c.sequence > after, table.c.sequence <= until)
-        ).mappings()
-        found += [(name, row) for row in rows]
+        query = select(table).where(table.c.campaign == number, table.c.sequence > after, table.c.sequence <= until)
+        found += [(name, row) for row in connection.execute(query).mappings()]
     found.sort(key=lambda event: int(event[1]["sequence"]))
     decisions = _decisions(connection, number, sorted({row["decision"] for name, row in found if name == "outcome"}))
     return [Event(name, [row], decisions[row["decision"]] if name == "outcome" else None) for name, row in found]
@@ -130,7 +116,7 @@ def advance(database: Database, locked: LockedCampaign, event: Event) -> None:
         _change(database, locked, event.rows[0])
     _book(locked, event)
     last = event.rows[-1]
-    locked.sequence, locked.now = event.last, last["decided_at"] if event.table == "decision" else last["at"]
+    locked.sequence, locked.now = last["sequence"], last["decided_at" if event.table == "decision" else "at"]
 
 
 def _settle(locked: LockedCampaign, event: Event) -> None:

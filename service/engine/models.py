@@ -17,6 +17,9 @@ from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, ImportModel
 from service.problems import Conflict, Problem
 
+# What a change logs of the stage.
+STAGE_FIELDS = ("running", "radius", "start", "granted")
+
 
 def import_model(connection: Connection, locked: LockedCampaign, command: ImportModel) -> Answer | Problem:
     """Replaces the model; round, prices and accounts stay."""
@@ -40,16 +43,10 @@ def import_model(connection: Connection, locked: LockedCampaign, command: Import
 def begin_model(locked: LockedCampaign, kind: str, data: bytes, **details: Any) -> None:
     """Logs the current state as the start of the next model version, with details for the reader of the log."""
     locked.model_version += 1
-    stage = locked.state.stage
     body = {
         "config_version": locked.campaign.version,
         "model_version": locked.model_version,
-        "stage": {
-            "running": bool(stage.running[0]),
-            "radius": float(stage.radius[0]),
-            "start": int(stage.start[0]),
-            "granted": stage.granted[0].tolist(),
-        },
+        "stage": {name: getattr(locked.state.stage, name)[0].tolist() for name in STAGE_FIELDS},
         **details,
     }
     locked.append("change", kind=kind, body=to_json(body), model=data, at=locked.now)
@@ -59,10 +56,6 @@ def begun_model(campaign: Campaign, body: str, data: bytes) -> State:
     """Returns the state that `begin_model` logged, without its books; `campaign` is the configuration of that time."""
     policy, logged = campaign.policy, json.loads(body)["stage"]
     blank = policy.init()
-    stage = blank.stage._replace(
-        running=frozen(np.array([logged["running"]])),
-        radius=frozen(np.array([logged["radius"]])),
-        start=frozen(np.array([logged["start"]])),
-        granted=frozen(np.array([logged["granted"]], dtype=np.float64)),
-    )
+    fields = {name: np.array([logged[name]], dtype=getattr(blank.stage, name).dtype) for name in STAGE_FIELDS}
+    stage = blank.stage._replace(**{name: frozen(field) for name, field in fields.items()})
     return with_model(blank._replace(stage=stage), policy.decode_model(data))

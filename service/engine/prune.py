@@ -82,11 +82,8 @@ def prunable(database: Database, number: int, before: int) -> Prunable:
         through = 0 if unended(connection, row) is not None else _reached(connection, number, before)
         where = _finished(number, through, closed_before)
         decisions = connection.execute(select(func.count()).select_from(decision).where(*where)).scalar_one()
-        outcomes = connection.execute(
-            select(func.count()).where(
-                outcome.c.campaign == number, outcome.c.decision.in_(select(decision.c.sequence).where(*where))
-            )
-        ).scalar_one()
+        of_them = (outcome.c.campaign == number, outcome.c.decision.in_(select(decision.c.sequence).where(*where)))
+        outcomes = connection.execute(select(func.count()).where(*of_them)).scalar_one()
     return Prunable(number, campaign.id, through, row["pruned_through"], closed_before, decisions, outcomes)
 
 
@@ -95,13 +92,8 @@ def _reached(connection: Connection, number: int, before: int) -> int:
     found = [0]
     for name, table in LOG.items():
         at = table.c.decided_at if name == "decision" else table.c.at
-        last = (
-            select(table.c.sequence)
-            .where(table.c.campaign == number, at < before)
-            .order_by(table.c.sequence.desc())
-            .limit(1)
-        )
-        found.append(connection.execute(last).scalar() or 0)
+        query = select(table.c.sequence).where(table.c.campaign == number, at < before)
+        found.append(connection.execute(query.order_by(table.c.sequence.desc()).limit(1)).scalar() or 0)
     return max(found)
 
 
@@ -130,11 +122,11 @@ def prune(database: Database, wanted: Prunable, *, actor: str, advanced: Advance
     through = max(wanted.through, wanted.pruned_through)
     if through > wanted.pruned_through:
         locked = _folded(database, wanted, advanced)
-        with _locked(database, wanted, wanted.pruned_through) as connection:
+        with _lock(database, wanted, wanted.pruned_through) as connection:
             _open(connection, locked, wanted)
     decisions, outcomes, after = 0, 0, 0
     while candidates := _candidates(database, wanted, after):
-        with _locked(database, wanted, through) as connection:
+        with _lock(database, wanted, through) as connection:
             if not after:
                 body = {"through": through, "decisions": wanted.decisions}
                 now = database.now_micros(connection)
@@ -169,7 +161,7 @@ def _fits(locked: LockedCampaign, event: Event) -> bool:
 
 
 @contextmanager
-def _locked(database: Database, wanted: Prunable, through: int) -> Iterator[Connection]:
+def _lock(database: Database, wanted: Prunable, through: int) -> Iterator[Connection]:
     """Opens a transaction with the campaign's lock, as the engine takes it."""
     for _ in range(LOCK_TRIES):
         with database.write() as connection:

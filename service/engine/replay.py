@@ -101,12 +101,12 @@ def _missing_row(locked: LockedCampaign) -> Difference:
 def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference]:
     """Makes the decisions of one call again, from the state before them, and yields the differences."""
     again = LockedCampaign(
-        campaign=locked.campaign,
-        state=locked.state,
-        ledger=Ledger(locked.ledger.accounts),
-        status="active",
-        sequence=locked.sequence,
-        model_version=locked.model_version,
+        locked.campaign,
+        locked.state,
+        Ledger(locked.ledger.accounts),
+        "active",
+        locked.sequence,
+        locked.model_version,
         now=rows[0]["decided_at"],
         created_at=locked.created_at,
     )

@@ -33,7 +33,10 @@ def settle(locked: LockedCampaign, request: Feedback, record: DecisionRecord | N
     except Problem as problem:
         return problem
     if record.row["arm"] == NULL_ARM:
-        return _ignored(locked, request, report)
+        if any(report.costs or ()):
+            return Invalid("the null arm costs nothing, and these costs are not zero", kind="null-arm-cost")
+        ignored = {"status": "ignored", "taught": None, "warnings": to_json(report.warnings)}
+        return Answer(_body(locked, record, ignored | {"policy_version": locked.policy_version}))
     if record.contradicts(report):
         return Conflict("another value was reported for this decision before; adjust corrects", kind="feedback-differs")
     effect = status.voided(record) if request.void else status.reported(locked.campaign, record, report)
@@ -66,23 +69,8 @@ def _report(campaign: Campaign, request: Feedback) -> Report:
     return Report(request.reward, [cost for cost, _ in costs], warnings)
 
 
-def _ignored(locked: LockedCampaign, request: Feedback, report: Report) -> Answer | Problem:
-    if report.costs is not None and any(report.costs):
-        return Invalid("the null arm costs nothing, and these costs are not zero", kind="null-arm-cost")
-    return Answer(
-        {
-            "campaign_id": locked.campaign.id,
-            "decision_id": request.decision_id,
-            "status": "ignored",
-            "learned": False,
-            "policy_version": locked.policy_version,
-            "warnings": report.warnings,
-        }
-    )
-
-
 def _body(locked: LockedCampaign, record: DecisionRecord, outcome: Any) -> dict[str, Any]:
-    """The response to a feedback request, from the outcome it made."""
+    """Returns the response to a feedback request, from the outcome it made."""
     return {
         "campaign_id": locked.campaign.id,
         "decision_id": record.row["decision_id"],
