@@ -1,4 +1,4 @@
-"""A campaign of two stages, what becomes of its decisions, and the same played by the library alone."""
+"""A campaign of two stages, its outcomes, and the same decisions made by the library alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns with an end in time instead of a number of decisions."""
+"""Campaigns that declare an end in time instead of a number of decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_horizon_follows_the_traffic_until_the_end(database):
 
 
 def test_near_the_end_estimates_are_not_renewed_with_every_decision(database, monkeypatch):
-    """Then nearly all of the decisions are made at any time; what counts is how many were still to come."""
+    """Near the end nearly all decisions are made at any time; the decisions still expected are what counts."""
     start, seconds, made = 1_800_000_000_000_000, 60, 600
     moments = iter([start + each * seconds * 1_000_000 // made for each in range(made + 2)])
     monkeypatch.setattr(database, "now_micros", lambda connection: next(moments))

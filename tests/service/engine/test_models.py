@@ -1,4 +1,4 @@
-"""Models that come from outside: every process goes on from them, whatever it remembers and however it was stopped."""
+"""Imported models: every process continues from them, whatever it has cached and however it was stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def predictions(body):
 
 
 async def thoughts(engine, name, tag):
-    """What an engine predicts in a few contexts."""
+    """Returns an engine's predictions for a few contexts."""
     answers = [
         await engine.submit(Decide(name, f"{tag}-{index}", context, explain=True))
         for index, context in enumerate(CONTEXTS)
@@ -69,7 +69,7 @@ def test_what_follows_an_import_is_the_same_in_memory_in_other_engines_after_evi
             answer = await here.submit(importing(database, "b", exported(database, "a").data))
             source = await thoughts(here, "a", "source")
             seen = [await thoughts(engine, "b", f"after{n}") for n, engine in enumerate((here, there, forgetful))]
-            # What was decided before the import still teaches; then the campaign changes its shape.
+            # Decisions made before the import still teach; then the campaign changes its shape.
             await there.submit(Feedback("b", "open", reward=1.0, costs={"usd": 0.4}))
             await play(here, "b", "more", 10)
             await here.submit(PatchCampaign("b", {"add_arms": [{"id": "n"}]}))

@@ -1,4 +1,4 @@
-"""Old decisions go; accounts, models and what people read stay."""
+"""Pruning deletes old decisions; accounts, models and reads stay the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from service import reads
-from service.engine import prune as pruning
+from service.engine import prune
 from service.engine.commands import Answer, CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
 from service.engine.model_export import exported_model
 from service.engine.replay import replay
@@ -29,7 +29,7 @@ def numbers():
 
 @pytest.fixture
 def lives(database, numbers):
-    """A campaign of which everything is old, its late windows over; two holds are open."""
+    """A campaign whose late windows are over; two holds are open."""
     asyncio.run(_live(database, numbers, created=True))
 
 
@@ -42,9 +42,9 @@ async def _live(database, numbers, *, created=False):
 
 
 def pruned(database, before=AFTER_ALL):
-    """Take out all that may go; how many decisions and outcomes went."""
-    found = pruning.prunable(database, 1, before)
-    gone = pruning.prune(database, found, actor="test", advanced=lambda step, done, todo: None)
+    """Prunes everything that can be pruned. Returns the numbers of decisions and outcomes deleted."""
+    found = prune.prunable(database, 1, before)
+    gone = prune.prune(database, found, actor="test", advanced=lambda step, done, todo: None)
     assert gone == (found.decisions, found.outcomes)
     return gone
 
@@ -66,7 +66,7 @@ def assert_same(one, other):
 
 
 def views(database):
-    """Everything that must be the same before and after."""
+    """Returns everything that must be the same before and after."""
     return (
         rows(database, tables.account),
         rows(database, tables.hold),
@@ -242,11 +242,11 @@ def test_feedback_on_a_decision_that_is_gone_is_unknown_and_its_id_is_free(datab
 
 @pytest.mark.usefixtures("lives")
 def test_pruning_ended_at_any_moment_leaves_a_database_that_is_right_and_goes_on_later(database, monkeypatch):
-    monkeypatch.setattr(pruning, "DECISIONS_MAX", 3)
+    monkeypatch.setattr(prune, "DECISIONS_MAX", 3)
     state, left = state_of(database), len(rows(database, tables.decision))
 
     class KilledError(Exception):
-        """The process is gone."""
+        """The process was killed."""
 
     def advanced(step, done, todo):
         if step == "delete":
@@ -254,7 +254,7 @@ def test_pruning_ended_at_any_moment_leaves_a_database_that_is_right_and_goes_on
 
     while left > 8:
         with pytest.raises(KilledError):
-            pruning.prune(database, pruning.prunable(database, 1, AFTER_ALL), actor="test", advanced=advanced)
+            prune.prune(database, prune.prunable(database, 1, AFTER_ALL), actor="test", advanced=advanced)
         assert len(rows(database, tables.decision)) == left - 3
         left -= 3
         assert read(database, reads.verify)["ok"]
@@ -287,7 +287,7 @@ def test_a_log_that_does_not_lead_to_its_decisions_is_not_pruned(database):
         learnt = select(table.c.sequence).where(table.c.taught.is_not(None)).limit(1)
         first = connection.execute(learnt).scalar_one()
         connection.execute(update(table).where(table.c.sequence == first).values(taught=None))
-    with pytest.raises(pruning.PruneRefused, match="cbwk replay"):
+    with pytest.raises(prune.PruneRefused, match="cbwk replay"):
         pruned(database)
     assert not rows(database, tables.opening)
 

@@ -1,4 +1,4 @@
-"""The log alone says what was decided, and why."""
+"""Every decision follows from the log."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.service.engine.histories import lived
 pytestmark = pytest.mark.slow
 
 
-def told(database, number=1):
-    """A replay, and how far it said it was each time."""
+def replayed(database, number=1):
+    """Returns a replay and the progress that it reported."""
     steps = []
     found = replay(database, number, advanced=lambda done, todo: steps.append((done, todo)))
     return found, steps
 
 
 def play(database, *lives, **changes):
-    """Create a campaign and let it live, each life in an engine of its own."""
+    """Creates a campaign and runs each life in an engine of its own."""
 
     async def main():
         async with running(database) as engine:
@@ -42,7 +42,7 @@ def play(database, *lives, **changes):
 def test_every_decision_of_an_eventful_life_with_a_restart_is_derived_again(database):
     numbers = count()
     play(database, lambda engine: lived(engine, numbers=numbers, rounds=2), lambda engine: decide_and_learn(engine, 20))
-    found, steps = told(database)
+    found, steps = replayed(database)
     assert found.difference is None
     assert found.decisions == len(rows(database, tables.decision)) > 60
     assert steps[-1] == (found.through, found.through)
@@ -60,7 +60,7 @@ async def decide_and_learn(engine, many, prefix="e"):
 def test_other_presets_replay_too(database, preset):
     policy = config()["policy"] | {"preset": preset}
     play(database, lived, policy=policy)
-    assert told(database)[0].difference is None
+    assert replayed(database)[0].difference is None
 
 
 def test_requests_with_their_own_actions_replay(database):
@@ -75,7 +75,7 @@ def test_requests_with_their_own_actions_replay(database):
                 await engine.submit(Feedback("c", f"d{number}", reward=1, costs={"usd": 0.5}))
 
     play(database, life, **shared)
-    found, _ = told(database)
+    found, _ = replayed(database)
     assert (found.difference, found.decisions) == (None, 12)
 
 
@@ -91,7 +91,7 @@ def test_what_follows_an_imported_model_replays(database):
         await decide_and_learn(engine, 10, "g")
 
     play(database, life)
-    found, _ = told(database)
+    found, _ = replayed(database)
     assert (found.difference, found.decisions) == (None, 30)
     versions = [row["policy_version"] for row in rows(database, tables.decision)]
     assert versions[20] < versions[19]
@@ -104,13 +104,13 @@ def test_a_horizon_that_is_estimated_on_the_way_replays(database):
             await engine.submit_together(asked)
 
     play(database, life, horizon=None, ends_at="2100-01-01T00:00:00Z")
-    found, _ = told(database)
+    found, _ = replayed(database)
     assert (found.difference, found.decisions) == (None, 1200)
     assert "estimate" in {row["kind"] for row in rows(database, tables.change)}
 
 
 def chosen(database):
-    """A decision in the middle that gave an arm by the policy."""
+    """Returns a decision in the middle that the policy made for an arm."""
     real = [row for row in rows(database, tables.decision) if row["arm"] == 0 and row["probability"] < 1]
     return real[len(real) // 2]
 
@@ -128,7 +128,7 @@ def test_a_column_that_was_changed_is_found_and_named(database, what, changed):
     row, table = chosen(database), tables.decision
     with database.write() as connection:
         connection.execute(update(table).where(table.c.sequence == row["sequence"]).values({what: changed(row)}))
-    difference = told(database)[0].difference
+    difference = replayed(database)[0].difference
     assert (difference.sequence, difference.decision_id, difference.what) == (row["sequence"], row["decision_id"], what)
     assert difference.derived == pytest.approx(row[what])
 
@@ -140,7 +140,7 @@ def test_an_outcome_that_was_changed_shows_in_a_later_decision(database):
         learnt = select(table.c.sequence).where(table.c.taught.is_not(None)).limit(1)
         first = connection.execute(learnt).scalar_one()
         connection.execute(update(table).where(table.c.sequence == first).values(taught="[0.5,900000,0]"))
-    assert told(database)[0].difference.sequence > first
+    assert replayed(database)[0].difference.sequence > first
 
 
 def test_a_row_that_is_missing_is_found(database):
@@ -150,4 +150,4 @@ def test_a_row_that_is_missing_is_found(database):
         gone = select(table.c.sequence).where(table.c.decision == row["sequence"]).limit(1)
         sequence = connection.execute(gone).scalar_one()
         connection.execute(delete(table).where(table.c.sequence == sequence))
-    assert told(database)[0].difference.sequence == sequence
+    assert replayed(database)[0].difference.sequence == sequence

@@ -1,4 +1,4 @@
-"""Every row of the table of a decision's states, on both databases."""
+"""Every row of the state table of a decision, on both databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def decided(engine, name="d1"):
     return answer.body
 
 
-async def told(engine, name="d1", **halves):
+async def report(engine, name="d1", **halves):
     return await engine.submit(Feedback("c", name, **halves))
 
 
@@ -33,7 +33,7 @@ def test_a_decision_holds_its_max_costs(database):
 def test_both_halves_together_settle_and_teach(database):
     async def play(engine):
         await decided(engine)
-        return await told(engine, reward=1.0, costs={"usd": 0.25, "impressions": 1})
+        return await report(engine, reward=1.0, costs={"usd": 0.25, "impressions": 1})
 
     answer = with_campaign(database, play)
     assert (answer.body["status"], answer.body["learned"], answer.body["policy_version"]) == ("settled", True, 1)
@@ -44,9 +44,9 @@ def test_both_halves_together_settle_and_teach(database):
 def test_costs_first_charge_and_the_reward_settles(database):
     async def play(engine):
         await decided(engine)
-        first = await told(engine, costs={"usd": 0.25})
+        first = await report(engine, costs={"usd": 0.25})
         between = accounts(database)
-        second = await told(engine, reward=0.5)
+        second = await report(engine, reward=0.5)
         return first.body, between, second.body
 
     first, between, second = with_campaign(database, play)
@@ -59,9 +59,9 @@ def test_costs_first_charge_and_the_reward_settles(database):
 def test_a_reward_first_keeps_the_hold_and_the_costs_settle(database):
     async def play(engine):
         await decided(engine)
-        first = await told(engine, reward=0.5)
+        first = await report(engine, reward=0.5)
         between = accounts(database)
-        second = await told(engine, costs={"usd": 0.25})
+        second = await report(engine, costs={"usd": 0.25})
         return first.body, between, second.body
 
     first, between, second = with_campaign(database, play)
@@ -74,8 +74,8 @@ def test_a_reward_first_keeps_the_hold_and_the_costs_settle(database):
 def test_a_void_frees_the_hold_and_teaches_nothing(database):
     async def play(engine):
         await decided(engine)
-        first = await told(engine, void=True)
-        again = await told(engine, void=True)
+        first = await report(engine, void=True)
+        again = await report(engine, void=True)
         return first, again
 
     first, again = with_campaign(database, play)
@@ -91,7 +91,7 @@ def test_expiry_books_the_hold_or_frees_it(database, missing_cost, spent, reward
     async def play(engine):
         await decided(engine)
         if rewarded:
-            await told(engine, reward=1.0)
+            await report(engine, reward=1.0)
         make_holds_due(database)
         await engine.submit(Expire())
 
@@ -117,7 +117,7 @@ def test_expiry_teaches_nothing_where_a_missing_reward_is_null(database):
 def test_expiry_of_a_charged_decision_settles_it_with_the_missing_reward(database):
     async def play(engine):
         await decided(engine)
-        await told(engine, costs={"usd": 0.5})
+        await report(engine, costs={"usd": 0.5})
         make_holds_due(database)
         await engine.submit(Expire())
 
@@ -132,12 +132,12 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
     async def play(engine):
         await decided(engine)
         if way == "voided":
-            await told(engine, void=True)
+            await report(engine, void=True)
         else:
             make_holds_due(database)
             await engine.submit(Expire())
-        late = await told(engine, reward=1.0, costs={"usd": 0.25})
-        again = await told(engine, reward=1.0, costs={"usd": 0.25})
+        late = await report(engine, reward=1.0, costs={"usd": 0.25})
+        again = await report(engine, reward=1.0, costs={"usd": 0.25})
         return late, again
 
     late, again = with_campaign(database, play)
@@ -151,10 +151,10 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
 def test_the_same_half_again_gets_the_same_answer(database):
     async def play(engine):
         await decided(engine)
-        first = await told(engine, costs={"usd": 0.25})
-        again = await told(engine, costs={"usd": 0.25})
-        both = await told(engine, reward=1.0)
-        repeat = await told(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
+        first = await report(engine, costs={"usd": 0.25})
+        again = await report(engine, costs={"usd": 0.25})
+        both = await report(engine, reward=1.0)
+        repeat = await report(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
         return first, again, both, repeat
 
     first, again, both, repeat = with_campaign(database, play)
@@ -169,8 +169,8 @@ def test_a_half_that_was_repeated_with_the_other_gets_its_own_answer_again(datab
     async def play(engine):
         await decided(engine)
         alone, both = {"costs": {"usd": 0.25}}, {"costs": {"usd": 0.25}, "reward": 1.0}
-        first = [await told(engine, **alone), await told(engine, **both)]
-        return first, [await told(engine, **alone), await told(engine, **both)]
+        first = [await report(engine, **alone), await report(engine, **both)]
+        return first, [await report(engine, **alone), await report(engine, **both)]
 
     first, again = with_campaign(database, play)
     assert [answer.body["status"] for answer in first] == ["charged", "settled"]
@@ -178,13 +178,13 @@ def test_a_half_that_was_repeated_with_the_other_gets_its_own_answer_again(datab
     assert all(answer.replayed for answer in again)
 
 
-def test_a_reward_after_a_charged_decision_has_expired_is_kept_and_taught_no_second_time(database):
+def test_a_reward_after_a_charged_decision_has_expired_is_logged_and_not_learnt(database):
     async def play(engine):
         await decided(engine)
-        await told(engine, costs={"usd": 0.25})
+        await report(engine, costs={"usd": 0.25})
         make_holds_due(database)
         await engine.submit(Expire())
-        return [await told(engine, reward=1.0), await told(engine, reward=1.0)]
+        return [await report(engine, reward=1.0), await report(engine, reward=1.0)]
 
     late, again = with_campaign(database, play)
     assert (late.body["status"], late.body["learned"], late.body["warnings"]) == ("late", False, ["late_not_learnt"])
@@ -197,9 +197,9 @@ def test_a_reward_after_a_charged_decision_has_expired_is_kept_and_taught_no_sec
 def test_another_value_for_the_same_half_is_a_conflict(database, other):
     async def play(engine):
         await decided(engine)
-        await told(engine, reward=0.5, costs={"usd": 0.25})
+        await report(engine, reward=0.5, costs={"usd": 0.25})
         with pytest.raises(Conflict):
-            await told(engine, **other)
+            await report(engine, **other)
 
     with_campaign(database, play)
     assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
@@ -208,7 +208,7 @@ def test_another_value_for_the_same_half_is_a_conflict(database, other):
 def test_a_cost_above_its_hold_is_booked_in_full_and_stops_the_campaign(database):
     async def play(engine):
         await decided(engine)
-        excess = await told(engine, reward=1.0, costs={"usd": 12})
+        excess = await report(engine, reward=1.0, costs={"usd": 12})
         after = await engine.submit(Decide("c", "d2", [0.5, 0.5]))
         corrected = await engine.submit(Adjust("c", "usd", -11.5, "typing mistake"))
         return excess.body, after.body, corrected.body
@@ -223,7 +223,7 @@ def test_a_cost_above_its_hold_is_booked_in_full_and_stops_the_campaign(database
 def test_a_reward_out_of_range_is_clipped_and_a_cost_below_a_millionth_rounded_up(database):
     async def play(engine):
         await decided(engine)
-        return (await told(engine, reward=3.0, costs={"usd": 0.1000001})).body
+        return (await report(engine, reward=3.0, costs={"usd": 0.1000001})).body
 
     body = with_campaign(database, play)
     assert sorted(body["warnings"]) == ["reward_clipped", "rounded"]
@@ -233,9 +233,9 @@ def test_a_reward_out_of_range_is_clipped_and_a_cost_below_a_millionth_rounded_u
 def test_feedback_on_a_null_decision_is_ignored_if_it_costs_nothing(database):
     async def play(engine):
         answer = await engine.submit(Decide("c", "n", [0.5, 0.5], exclude=("a", "b")))
-        ignored = await told(engine, "n", reward=1.0, costs={})
+        ignored = await report(engine, "n", reward=1.0, costs={})
         with pytest.raises(Invalid):
-            await told(engine, "n", costs={"usd": 1})
+            await report(engine, "n", costs={"usd": 1})
         return answer.body, ignored.body
 
     answer, ignored = with_campaign(database, play)
@@ -247,9 +247,9 @@ def test_feedback_for_an_unknown_decision_or_resource_is_refused(database):
     async def play(engine):
         await decided(engine)
         with pytest.raises(NotFound):
-            await told(engine, "unheard-of", reward=1.0)
+            await report(engine, "unheard-of", reward=1.0)
         with pytest.raises(Invalid):
-            await told(engine, costs={"roubles": 1})
+            await report(engine, costs={"roubles": 1})
 
     with_campaign(database, play)
     assert accounts(database) == (10 * ONE, ONE, 0, 0)

@@ -1,4 +1,4 @@
-"""Two stages: the log carries stage one through restarts, one process of several ends it, and play is the library's."""
+"""Two stages: stage one survives restarts, one process of several ends it, and all decisions equal the library's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def play(engine, start, stop):
 
 
 async def conclude(engine, database):
-    """End stage one now; the engine would do so by itself within a second."""
+    """Ends stage one now; the engine does so within a second."""
     found = await asyncio.to_thread(stage_one.conclusion, database, 1)
     return (await engine.submit(found)).body["ended"] if found is not None else None
 
@@ -73,16 +73,16 @@ def stage_changes(database):
 def assert_equal_end(database, state):
     stored = np.frombuffer(rows(database, tables.campaign_state)[0]["books"], dtype="<f8")
     np.testing.assert_allclose(stored, state.books[0], rtol=1e-9, atol=1e-6)
-    told = json.loads(stage_changes(database)[0]["body"])["stage"]
-    np.testing.assert_allclose(told["radius"], state.stage.radius[0], rtol=1e-9)
-    assert (told["running"], told["start"]) == (True, int(state.stage.start[0]))
+    body = json.loads(stage_changes(database)[0]["body"])["stage"]
+    np.testing.assert_allclose(body["radius"], state.stage.radius[0], rtol=1e-9)
+    assert (body["running"], body["start"]) == (True, int(state.stage.start[0]))
 
 
 @pytest.mark.parametrize("preset", ["authors", "paper"])
 def test_play_over_both_stages_with_restarts_in_the_middle_is_that_of_the_library(preset, database):
     async def main():
         bodies = []
-        # Stage one in three lives, then the stage ends, then stage two in two lives.
+        # Three processes for stage one, then two for stage two.
         for start, stop in ((0, 20), (20, DRAWN + 5), (DRAWN + 5, LAST)):
             async with running(database) as engine:
                 if start == 0:
@@ -90,7 +90,7 @@ def test_play_over_both_stages_with_restarts_in_the_middle_is_that_of_the_librar
                 bodies += await play(engine, start, stop)
                 if stop == LAST:
                     await conclude(engine, database)
-            with database.write() as connection:  # as if it had been killed
+            with database.write() as connection:  # as after a kill
                 connection.execute(tables.snapshot.delete())
         for start, stop in ((LAST, 110), (110, 150)):
             async with running(database) as engine:
@@ -138,8 +138,8 @@ def test_voids_and_expiries_in_stage_one_are_waited_for_and_teach_nothing(databa
     with database.read() as connection:
         assert reads.verify(connection, "c")["ok"]
     (change,) = stage_changes(database)
-    told = json.loads(change["body"])
-    assert told["stage"]["radius"] == pytest.approx(min(1, told["optimum"] + told["margin"]) * HORIZON / BUDGET)
+    body = json.loads(change["body"])
+    assert body["stage"]["radius"] == pytest.approx(min(1, body["optimum"] + body["margin"]) * HORIZON / BUDGET)
     state, made = library_play("authors", LAST + 20, cancelled=cancelled, expired=expired)
     assert_equal_play(bodies, made)
     assert_equal_end(database, state)
@@ -283,7 +283,7 @@ def test_of_two_processes_on_one_database_only_one_ends_the_stage_and_both_go_on
             for i in range(LAST, LAST + 30):
                 bodies.append(await decide(engines[i % 2], i))
                 await report(engines[(i // 2) % 2], i, bodies[-1])
-            await asyncio.sleep(2.2)  # the engines look for themselves, too
+            await asyncio.sleep(2.2)  # both engines look for the end of the stage, too
             return [answer.body["ended"] for answer in answers], bodies
 
     with Database.open(migrated_url) as one, Database.open(migrated_url) as other:

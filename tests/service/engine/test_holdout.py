@@ -1,4 +1,4 @@
-"""Hold-out and shadow mode: somebody else decides, the ledger and the oracle go on."""
+"""Hold-out and shadow mode: a baseline decides; the ledger and the oracle continue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from cbwk_core.evaluation import FixedArm, evaluate
 from service.commands.console import campaign_numbers
 from service.domain.stage_one import rounds_of
-from service.engine import prune as pruning
-from service.engine import replay as replaying
+from service.engine import prune, replay
 from service.engine.cache import load_campaign
 from service.evaluation.logged import read_log
 from tests.service.evaluation.logs import COSTS, REWARDS, campaign
@@ -40,15 +39,15 @@ def decide(client, index, **more):
 
 
 def play(client, count, **more):
-    """Decisions in batches, all reported: (answer, reward, cost) of each."""
-    rng, told = np.random.default_rng(2), []
+    """Decides in batches and reports every outcome. Returns (answer, reward, cost) of each decision."""
+    rng, plays = np.random.default_rng(2), []
     for start in range(0, count, 25):
         items = [{"decision_id": f"d{i}", "context": [i % 10 / 10]} | more for i in range(start, start + 25)]
         body = {"campaign_id": "c", "items": items}
         for answer in client("POST", "/decide/batch", json=body).json()["decisions"]:
             luck, arm = rng.random(2), {"a": 0, "b": 1}.get(answer["arm"], -1)
             if arm < 0:
-                told.append((answer, 0.0, 0.0))
+                plays.append((answer, 0.0, 0.0))
                 continue
             reward, cost = float(luck[0] < REWARDS[arm]), float(luck[1] < COSTS[arm])
             report = {
@@ -58,34 +57,34 @@ def play(client, count, **more):
                 "costs": {"usd": cost},
             }
             assert client("POST", "/feedback", json=report).json()["learned"]
-            told.append((answer, reward, cost))
-    return told
+            plays.append((answer, reward, cost))
+    return plays
 
 
 def is_sound(client):
-    """The accounts follow from the log, and so does every decision."""
+    """Checks that the accounts and every decision follow from the log. Returns the number of decisions."""
     answer = client("GET", "/admin/campaigns/c/verify").json()
     assert answer["ok"], answer
     (number,) = campaign_numbers(client.database, "c")
-    found = replaying.replay(client.database, number, advanced=lambda done, todo: None)
+    found = replay.replay(client.database, number, advanced=lambda done, todo: None)
     assert found.difference is None, found.difference
     return found.decisions
 
 
 def test_a_hold_out_takes_its_share_at_exact_probabilities_and_is_in_the_ledger(client):
     make(client, holdout={"fraction": 0.3, "arm": "a"})
-    told = play(client, 300)
-    held_out = [answer for answer, _, _ in told if answer["reason"] == "holdout"]
+    plays = play(client, 300)
+    held_out = [answer for answer, _, _ in plays if answer["reason"] == "holdout"]
     assert 60 < len(held_out) < 120
     assert {answer["arm"] for answer in held_out} == {"a"}
     for answer in held_out:
         assert answer["hold"] == {"usd": 1}
         assert 0.3 <= answer["probability"] <= 1
-    for answer, _, _ in told:
+    for answer, _, _ in plays:
         if answer["arm"] == "b":
             assert answer["probability"] <= 0.7
     spent = client("GET", "/admin/campaigns/c/budget").json()["resources"][0]["spent"]
-    assert spent == sum(cost for _, _, cost in told)
+    assert spent == sum(cost for _, _, cost in plays)
     assert is_sound(client) == 300
     log = read_log(client.database, "c", rounds_max=1000, advanced=lambda done, todo: None).log
     assert log.rounds == 300
@@ -95,13 +94,13 @@ def test_a_hold_out_takes_its_share_at_exact_probabilities_and_is_in_the_ledger(
 
 def test_the_report_of_a_hold_out_is_the_difference_of_means_with_welchs_interval(client):
     make(client, holdout={"fraction": 0.3, "arm": "a"}, reward={"min": -1, "max": 2})
-    told = play(client, 200)
-    assert decide(client, 999).status_code == 200  # without an outcome, it counts for nothing
+    plays = play(client, 200)
+    assert decide(client, 999).status_code == 200  # it has no outcome, so the report ignores it
     report = client("GET", UPLIFT).json()["holdout"]
     assert (report["arm"], report["fraction"]) == ("a", 0.3)
     from scipy.stats import ttest_ind  # noqa: PLC0415
 
-    groups = {name: [one for one in told if one[0]["reason"] == name] for name in ("holdout", "policy")}
+    groups = {name: [one for one in plays if one[0]["reason"] == name] for name in ("holdout", "policy")}
     for quantity, found in ((1, report["uplift"]["reward"]), (2, report["uplift"]["costs"]["usd"])):
         one, other = ([row[quantity] for row in groups[name]] for name in ("policy", "holdout"))
         expected = ttest_ind(one, other, equal_var=False)
@@ -142,15 +141,15 @@ def test_a_hold_out_never_holds_more_than_there_is(client):
 
 def test_in_shadow_mode_the_callers_arm_is_answered_held_learnt_from_and_compared(client):
     make(client, mode="shadow")
-    told = play(client, 100, baseline_arm="a")
-    for answer, _, _ in told:
+    plays = play(client, 100, baseline_arm="a")
+    for answer, _, _ in plays:
         assert (answer["arm"], answer["reason"], answer["probability"]) == ("a", "shadow", 1.0)
         assert answer["hold"] == {"usd": 1}
         assert answer["would_have"]["arm"] in ("a", "b", None)
     assert client("GET", "/campaigns/c").json()["policy_version"] == 100
     again = decide(client, 3, baseline_arm="a")
     assert again.headers["idempotent-replayed"] == "true"
-    assert again.json() == told[3][0]
+    assert again.json() == plays[3][0]
     assert decide(client, 3, baseline_arm="b").status_code == 409, "another arm is another request"
     null = decide(client, 500, baseline_arm=None).json()
     assert (null["arm"], null["reason"], null["hold"]) == (None, "shadow", {})
@@ -158,11 +157,11 @@ def test_in_shadow_mode_the_callers_arm_is_answered_held_learnt_from_and_compare
     assert report["decisions"] == 101
     arms = {arm["id"]: arm for arm in report["arms"]}
     assert (arms["a"]["did"], arms["b"]["did"], arms[None]["did"]) == (100, 0, 1)
-    own = [answer["would_have"]["arm"] for answer, _, _ in told] + [null["would_have"]["arm"]]
+    own = [answer["would_have"]["arm"] for answer, _, _ in plays] + [null["would_have"]["arm"]]
     assert {arm: arms[arm]["would_have"] for arm in arms} == {arm: own.count(arm) for arm in arms}
     assert report["agreement"] == sum(arm == "a" for arm in own[:100]) / 101 + (own[100] is None) / 101
     shown = client("GET", "/admin/campaigns/c/decisions/d3").json()
-    assert shown["would_have"] == told[3][0]["would_have"]
+    assert shown["would_have"] == plays[3][0]["would_have"]
     assert is_sound(client) == 101
     log = read_log(client.database, "c", rounds_max=1000, advanced=lambda done, todo: None).log
     assert log.probabilities.tolist() == [[1.0, 0.0]] * 100 + [[0.0, 0.0]]
@@ -195,18 +194,18 @@ def test_a_request_says_its_baseline_in_shadow_mode_and_only_there(client):
 
 
 @pytest.mark.parametrize("changes", [{"holdout": {"fraction": 0.4, "arm": "a"}}, {"mode": "shadow"}])
-def test_requests_with_arms_of_their_own_are_diverted_too(client, changes):
+def test_requests_with_arms_of_their_own_are_replaced_by_the_baseline_too(client, changes):
     shared = {"model": "shared", "arm_features": {"dimension": 1}}
     make(client, arms=[{"id": "a", "features": [0.2]}, {"id": "b", "features": [0.8]}], **shared, **changes)
     actions = [{"id": "z", "features": [0.5], "max_cost": {"usd": 0.25}}, {"id": "a", "features": [0.3]}]
     more = {"baseline_arm": "z"} if "mode" in changes else {}
     answers = [decide(client, index, actions=actions, **more).json() for index in range(20)]
-    diverted = [answer for answer in answers if answer["reason"] in ("holdout", "shadow")]
-    assert diverted
+    replaced = [answer for answer in answers if answer["reason"] in ("holdout", "shadow")]
+    assert replaced
     wanted = ("z", {"usd": 0.25}) if more else ("a", {"usd": 1})
-    assert {(answer["arm"], json.dumps(answer["hold"])) for answer in diverted} == {(wanted[0], json.dumps(wanted[1]))}
-    plain = [decide(client, 100 + index, **({"baseline_arm": "b"} if more else {})).json() for index in range(10)]
-    assert all(answer["arm"] is not None for answer in plain)
+    assert {(answer["arm"], json.dumps(answer["hold"])) for answer in replaced} == {(wanted[0], json.dumps(wanted[1]))}
+    own_arms = [decide(client, 100 + index, **({"baseline_arm": "b"} if more else {})).json() for index in range(10)]
+    assert all(answer["arm"] is not None for answer in own_arms)
     assert is_sound(client) == 30
 
 
@@ -215,8 +214,8 @@ def test_a_pruned_log_still_leads_to_its_decisions(client, changes):
     make(client, feedback={"late_window_seconds": 0}, **changes)
     play(client, 50, **({"baseline_arm": "a"} if "mode" in changes else {}))
     (number,) = campaign_numbers(client.database, "c")
-    found = pruning.prunable(client.database, number, 2**62)
-    pruning.prune(client.database, found, actor="test", advanced=lambda step, done, todo: None)
+    found = prune.prunable(client.database, number, 2**62)
+    prune.prune(client.database, found, actor="test", advanced=lambda step, done, todo: None)
     assert found.decisions == 49
     for index in range(900, 910):
         assert decide(client, index, **({"baseline_arm": "b"} if "mode" in changes else {})).status_code == 200
@@ -230,16 +229,16 @@ def test_a_hold_out_begins_when_stage_one_is_over(client):
         policy={"preset": "authors", "two_stage": "measured"},
         holdout={"fraction": 0.5, "arm": "a"},
     )
-    told = play(client, 75)
+    plays = play(client, 75)
     until = time.monotonic() + 60
     while client("GET", "/admin/campaigns/c/model").headers["model-version"] == "1":
-        assert time.monotonic() < until, "stage one was not concluded from"
+        assert time.monotonic() < until, "stage one did not end"
         client.runner.run(asyncio.sleep(0.2))
     rounds = rounds_of(load(client))
     assert 0 < rounds < 75
-    assert all(answer["reason"] == "policy" for answer, _, _ in told[:rounds])
-    assert any(answer["reason"] == "holdout" for answer, _, _ in told[rounds:])
-    # None, unless stage one was concluded from while some of the 75 were still to be made.
+    assert all(answer["reason"] == "policy" for answer, _, _ in plays[:rounds])
+    assert any(answer["reason"] == "holdout" for answer, _, _ in plays[rounds:])
+    # None, unless stage one ended before all of the 75 were made.
     before = client("GET", UPLIFT).json()["holdout"]["groups"]
     later = [decide(client, index).json()["reason"] for index in range(100, 120)]
     after = client("GET", UPLIFT).json()["holdout"]["groups"]
@@ -250,7 +249,7 @@ def test_a_hold_out_begins_when_stage_one_is_over(client):
 
 
 def load(client):
-    """The campaign as the engine has it."""
+    """Returns the campaign as the engine loads it."""
     (number,) = campaign_numbers(client.database, "c")
     with client.database.read() as connection:
         return load_campaign(connection, number, 1)
