@@ -215,5 +215,3 @@ def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) 
 def to_json(value: Any) -> str:
     """Compact JSON for a column."""
     return orjson.dumps(value).decode()
-
-

@@ -4,7 +4,7 @@ from service.reads.administration import audit, keys
 from service.reads.campaigns import budget, budgets, campaign, campaigns
 from service.reads.evaluations import evaluation, evaluations
 from service.reads.export import FORMATS, Export, export_page, export_start
-from service.reads.feedback import feedback
+from service.reads.feedback_health import feedback
 from service.reads.gauges import Gauges, gauges, ping
 from service.reads.log import decision, decisions, ledger
 from service.reads.models import fitting_model

@@ -45,5 +45,12 @@ def audit(connection: Connection, *, limit: int, cursor: str | None = None) -> d
         fetch(connection, query),
         limit,
         lambda row: row["number"],
-        lambda row: {**row, "at": moment_text(row["at"]), "body": json.loads(row["body"])},
+        lambda row: {
+            "number": row["number"],
+            "at": moment_text(row["at"]),
+            "actor": row["actor"],
+            "action": row["action"],
+            "campaign_id": row["campaign_id"],
+            "body": json.loads(row["body"]),
+        },
     )

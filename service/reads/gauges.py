@@ -37,7 +37,7 @@ def gauges(connection: Connection) -> Gauges:
     active = select(state.c.campaign).where(state.c.status != "archived")
     last = last_prices(connection, active)
     counts = connection.execute(select(hold.c.campaign, func.count()).group_by(hold.c.campaign))
-    open_holds: dict[int, int] = dict(counts.tuples())
+    open_holds = {row[0]: row[1] for row in counts}
     found, campaign_of = Gauges([], {}, {}), dict[int, tuple[str, tuple[str, ...]]]()
     # Configurations may be large, and there may be many.
     query = campaigns.states(with_config=True).where(state.c.status != "archived").execution_options(yield_per=100)

@@ -142,7 +142,7 @@ def last_prices(connection: Connection, numbers: Sequence[int] | Select[Any]) ->
         .scalar_subquery()
     )
     rows = connection.execute(select(state.c.campaign, last).where(state.c.campaign.in_(numbers)))
-    return dict(rows.tuples())
+    return {row[0]: row[1] for row in rows}
 
 
 def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:

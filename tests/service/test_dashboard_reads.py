@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from service.reads import feedback as feedback_reads
-from service.reads import statistics
+from service.reads import feedback_health, statistics
 from service.store import tables
 from tests.service.http_client import key_for
 from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
@@ -103,9 +102,9 @@ def test_a_loss_is_the_mean_squared_error_of_what_was_foretold(story, database):
 
 
 def test_what_is_read_of_a_long_log_is_bounded(story, monkeypatch):
-    monkeypatch.setattr(feedback_reads, "RECENT_OUTCOMES_MAX", 3)
-    monkeypatch.setattr(feedback_reads, "LOSS_POINTS_MAX", 2)
-    monkeypatch.setattr(feedback_reads, "LOSS_OUTCOMES_MAX", 2)
+    monkeypatch.setattr(feedback_health, "RECENT_OUTCOMES_MAX", 3)
+    monkeypatch.setattr(feedback_health, "LOSS_POINTS_MAX", 2)
+    monkeypatch.setattr(feedback_health, "LOSS_OUTCOMES_MAX", 2)
     shown = good(story("GET", "/admin/campaigns/summer/feedback"))
     assert shown["recent"]["outcomes"] == 3
     assert len(shown["losses"]) <= 2
