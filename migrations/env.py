@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: one transaction on a connection it is given, or on the settings' database."""
+"""Alembic's environment: runs a command in one transaction, on the given connection or on the settings' database."""
 
 from alembic import context
 from sqlalchemy import Connection
@@ -9,12 +9,12 @@ from service.store.tables import metadata
 
 
 def run(connection: Connection) -> None:
-    """Run the command in the connection's transaction: a migration happens whole or not at all, also on SQLite."""
+    """Run the command in the connection's transaction, so that a migration is atomic, also on SQLite."""
     context.configure(
         connection=connection,
         target_metadata=metadata,
         transactional_ddl=True,
-        # SQLite cannot alter a constraint in place: new revisions are written to copy the table there.
+        # SQLite cannot alter a constraint: new revisions copy the table there.
         render_as_batch=True,
         autogenerate_plugins=["alembic.autogenerate.*", "alembic.ext.checkconstraint_byname"],
     )

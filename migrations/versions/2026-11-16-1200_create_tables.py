@@ -23,7 +23,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Names are written out, so that this file keeps meaning what it meant when the conventions change."""
+    """Create the tables with explicit names, which do not depend on the naming conventions of later versions."""
     _campaigns()
     _accounts()
     _decisions()
@@ -33,7 +33,7 @@ def upgrade() -> None:
     _people()
 
 
-# Rows that are added under the lock of their campaign's state: it need not be looked up again.
+# Without a foreign key: rows are added under the lock of the campaign's state, so that the campaign exists.
 HOT = ("decision", "outcome")
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import psycopg
-from sqlalchemy import Connection, Engine, Table, select, text
+from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.settings import Settings
 from service.store import locking, postgresql, sqlite
-from service.store.bulk_insert import append_columns, append_rows
 from service.store.errors import DatabaseUnreachable, DatabaseUnusable, DatabaseUrlInvalid
 from service.store.postgresql import PostgresqlWriter, postgresql_engine
 from service.store.sqlite import SqliteWriter, sqlite_engine
@@ -208,16 +207,6 @@ class Database:
             locking.execute_script(connection, "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
 
-    def append(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert rows of Python values, all with the columns of the first, by the fast way of either database."""
-        append_rows(connection, table, rows)
-
-    def append_columns(
-        self, connection: Connection, table: Table, blocks: Sequence[Mapping[str, Sequence[Any]]]
-    ) -> None:
-        """The same for rows that are given as columns, in blocks."""
-        append_columns(connection, table, blocks)
-
     def lock_rows(
         self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool = False
     ) -> list[Row]:
@@ -253,13 +242,6 @@ class Database:
         """Whether SQLite's file failed: the content of the disk is then unknown, and the process should end."""
         original = error.orig if isinstance(error, DBAPIError) and error.orig else error
         return sqlite.error_code(original) in sqlite.FILE_ERRORS
-
-    @staticmethod
-    def is_second_decision(error: IntegrityError) -> bool:
-        """Whether the id of a decision exists already; any other integrity error is a bug."""
-        # SQLite names the columns, not the constraint.
-        refused = error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else str(error.orig)
-        return "decision_id" in (refused or "")
 
 
 def clock_micros(connection: Connection) -> int:

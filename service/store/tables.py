@@ -131,7 +131,6 @@ decision = _of_campaign(
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
     # Generated ids grow with time, so that new rows of all campaigns are at one place of the index.
-    # `Database.is_second_decision` recognises the constraint by the name of its first column.
     UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
     key="sequence",

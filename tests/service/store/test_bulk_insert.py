@@ -6,7 +6,14 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from service.store import tables
-from service.store.bulk_insert import ROWS_PER_STATEMENT, ConstantColumn, compact_column, constant_column
+from service.store.bulk_insert import (
+    ROWS_PER_STATEMENT,
+    ConstantColumn,
+    append_columns,
+    append_rows,
+    compact_column,
+    constant_column,
+)
 from tests.service.store.rows import account, add_campaigns, decision, outcome
 
 MOST, *_, LEAST = ROWS_PER_STATEMENT
@@ -35,7 +42,7 @@ def stored(connection, table):
 def test_rows_come_back_as_they_were_appended(database, table, rows):
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, table, rows)
+        append_rows(connection, table, rows)
     with database.read() as connection:
         assert stored(connection, table) == rows
 
@@ -43,7 +50,7 @@ def test_rows_come_back_as_they_were_appended(database, table, rows):
 def test_truth_comes_back_as_truth_and_not_as_a_number(database):
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, tables.outcome, OUTCOMES)
+        append_rows(connection, tables.outcome, OUTCOMES)
         assert [row["released"] for row in stored(connection, tables.outcome)] == [False, True]
         assert {type(row["released"]) for row in stored(connection, tables.outcome)} == {bool}
 
@@ -54,7 +61,7 @@ def test_appended_rows_are_those_an_insert_would_make(database):
         connection.execute(insert(tables.decision), AWKWARD)
         inserted = stored(connection, tables.decision)
         connection.execute(tables.decision.delete())
-        database.append(connection, tables.decision, AWKWARD)
+        append_rows(connection, tables.decision, AWKWARD)
         assert stored(connection, tables.decision) == inserted
 
 
@@ -62,7 +69,7 @@ def test_a_table_named_by_a_word_of_the_language_can_be_appended_to(database):
     row = {"campaign": 1, "sequence": 1, "resource": 0, "kind": "budget", "amount": 5, "reason": "", "at": 0}
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, tables.grant, [row])
+        append_rows(connection, tables.grant, [row])
         assert stored(connection, tables.grant) == [row]
 
 
@@ -71,14 +78,14 @@ def test_columns_that_are_left_out_are_null(database):
     del row["warnings"], row["reward"]
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, tables.outcome, [row])
+        append_rows(connection, tables.outcome, [row])
         assert stored(connection, tables.outcome) == [row | {"warnings": None, "reward": None}]
 
 
 def test_no_rows_at_all_are_no_work(database):
     with database.write() as connection:
-        database.append(connection, tables.decision, [])
-        database.append_columns(connection, tables.decision, [])
+        append_rows(connection, tables.decision, [])
+        append_columns(connection, tables.decision, [])
 
 
 @pytest.mark.parametrize("count", [1, MOST // 4 - 1, MOST // 4, MOST + MOST // 4 + 3])
@@ -86,7 +93,7 @@ def test_any_number_of_rows_comes_back_as_appended_however_many_go_into_a_statem
     rows = [decision(n, context=f'{{"n": {n}}}') for n in range(1, count + 1)]
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, tables.decision, rows)
+        append_rows(connection, tables.decision, rows)
         assert stored(connection, tables.decision) == rows
 
 
@@ -94,7 +101,7 @@ def test_columns_are_the_same_rows(database):
     blocks = [AWKWARD[:1], AWKWARD[1:]]
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append_columns(connection, tables.decision, [in_columns(block) for block in blocks])
+        append_columns(connection, tables.decision, [in_columns(block) for block in blocks])
         assert stored(connection, tables.decision) == AWKWARD
 
 
@@ -108,11 +115,11 @@ def test_columns_of_one_value_are_the_same_rows(database, count):
     assert [*shared["gamma"]] == [*constant_column(0.5, count)] == columns["gamma"]
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append_columns(connection, tables.decision, [shared])
+        append_columns(connection, tables.decision, [shared])
         assert stored(connection, tables.decision) == rows
         connection.execute(tables.decision.delete())
         others = {name: column if name != "campaign" else [2] * count for name, column in shared.items()}
-        database.append_columns(connection, tables.decision, [shared, others])
+        append_columns(connection, tables.decision, [shared, others])
         assert connection.execute(select(func.count()).select_from(tables.decision)).scalar() == 2 * count
 
 
@@ -126,9 +133,9 @@ def test_a_value_of_all_rows_is_refused_for_what_one_is_refused_for(database, ro
     ]
     for name, column in bad:
         with pytest.raises((OverflowError, ValueError), match=name), database.write() as connection:
-            database.append_columns(connection, tables.outcome, [good | {name: column}])
+            append_columns(connection, tables.outcome, [good | {name: column}])
     with pytest.raises((AssertionError, ValueError)), database.write() as connection:
-        database.append_columns(connection, tables.outcome, [good | {"policy_version": ConstantColumn(1, rows + 1)}])
+        append_columns(connection, tables.outcome, [good | {"policy_version": ConstantColumn(1, rows + 1)}])
 
 
 def test_columns_are_refused_for_what_rows_are_refused_for(database):
@@ -143,7 +150,7 @@ def test_columns_are_refused_for_what_rows_are_refused_for(database):
         ([good, fewer], AssertionError),
     ):
         with pytest.raises(error), database.write() as connection:
-            database.append_columns(connection, tables.outcome, blocks)
+            append_columns(connection, tables.outcome, blocks)
 
 
 def in_columns(rows):
@@ -155,7 +162,7 @@ def test_a_row_with_more_or_fewer_columns_than_the_first_is_refused(database):
     fewer = {name: value for name, value in outcome(2).items() if name != "at"}
     for other in (more, fewer):
         with pytest.raises((KeyError, AssertionError)), database.write() as connection:
-            database.append(connection, tables.outcome, [outcome(1), other])
+            append_rows(connection, tables.outcome, [outcome(1), other])
 
 
 def test_a_number_that_the_column_cannot_hold_is_refused_and_not_cut(database):
@@ -167,13 +174,13 @@ def test_a_number_that_the_column_cannot_hold_is_refused_and_not_cut(database):
     ]
     for table, row in too_large:
         with pytest.raises(OverflowError, match=table.name), database.write() as connection:
-            database.append(connection, table, [row])
+            append_rows(connection, table, [row])
 
 
 def test_a_number_that_is_not_finite_is_refused(database):
     for number in (math.nan, math.inf, -math.inf):
         with pytest.raises(ValueError, match=r"outcome\.reward is not finite"), database.write() as connection:
-            database.append(connection, tables.outcome, [outcome(1, reward=number)])
+            append_rows(connection, tables.outcome, [outcome(1, reward=number)])
 
 
 @pytest.mark.parametrize(
@@ -184,9 +191,9 @@ def test_a_number_that_is_not_finite_is_refused(database):
 def test_what_the_tables_forbid_is_an_integrity_error_and_the_whole_append_is_undone(database, row):
     with database.write() as connection:
         add_campaigns(connection, 1)
-        database.append(connection, tables.decision, [decision(1), decision(2)])
+        append_rows(connection, tables.decision, [decision(1), decision(2)])
     with pytest.raises(IntegrityError) as refused, database.write() as connection:
-        database.append(connection, tables.decision, [decision(10), row, decision(11)])
+        append_rows(connection, tables.decision, [decision(10), row, decision(11)])
     assert not database.is_connection_error(refused.value)
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(tables.decision)).scalar_one() == 2
@@ -200,7 +207,7 @@ def test_a_session_that_ends_during_an_append_is_an_error_of_the_connection(data
             pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
             with database.write() as other:
                 other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 5000)")
-            database.append(connection, tables.decision, [decision(1)])
+            append_rows(connection, tables.decision, [decision(1)])
 
     with pytest.raises(DBAPIError) as lost:
         cut_off()
@@ -214,5 +221,5 @@ def test_a_thousand_decisions_are_appended_well_below_the_time_of_a_request(data
     with database.write() as connection:
         add_campaigns(connection, 1)
         start = time.perf_counter()
-        database.append(connection, tables.decision, rows)
+        append_rows(connection, tables.decision, rows)
         assert time.perf_counter() - start < 1.0

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from service.store import tables
+from service.store.bulk_insert import append_rows
 from service.store.lookup import PAIRS_MAX, Lookup
 from tests.service.store.rows import add_campaigns, decision, outcome
 
@@ -19,7 +20,7 @@ def filled(database):
         add_campaigns(connection, 2)
         for campaign in (1, 2):
             made = [decision(n, campaign=campaign, context=f'{{"c": {campaign}}}') for n in range(1, 6)]
-            database.append(connection, tables.decision, made)
+            append_rows(connection, tables.decision, made)
     return database
 
 
@@ -44,7 +45,7 @@ def test_exactly_what_is_asked_for_is_found_each_once_in_its_campaign(filled, wa
 
 def test_more_than_one_row_of_a_value_is_found(filled):
     with filled.write() as connection:
-        filled.append(connection, tables.outcome, [outcome(n, decision=1 + n // 9) for n in range(7, 11)])
+        append_rows(connection, tables.outcome, [outcome(n, decision=1 + n // 9) for n in range(7, 11)])
         found = OUTCOMES.fetch(connection, [(1, 1), (1, 2)])
     assert sorted(row["sequence"] for row in found) == [7, 8, 9, 10]
 

@@ -10,6 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 
 from service.store import tables
+from service.store.bulk_insert import append_rows
 from service.store.database import Database
 from service.store.errors import DatabaseInUse, DatabaseNotMigrated
 from service.store.migrate import Migration, migrate, newest_revision, require_migrated
@@ -82,7 +83,7 @@ def test_migrating_again_changes_nothing_and_loses_nothing(migrated_url):
     with Database.open(migrated_url) as database, database.write() as connection:
         add_campaigns(connection, 1)
         for table, row in rows.items():
-            database.append(connection, table, [row])
+            append_rows(connection, table, [row])
         before = schema(connection)
     assert migrate(migrated_url) == Migration(before=newest_revision(), after=newest_revision())
     with Database.open(migrated_url) as database, database.read() as connection:

@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from service.engine import rows
 from service.store import tables
+from service.store.bulk_insert import append_columns
 
 HOT = {
     name: statement._of_campaign if isinstance(statement, rows.Lookup) else statement
@@ -53,7 +54,7 @@ def test_postgresql_closes_a_few_of_many_holds_by_their_key_although_it_has_clos
             rows.run_on_arrays(
                 connection, rows._CLOSE_HOLDS, [(5, 1, decision), (5, 2, decision)], prepare=False
             ).close()
-        database.append_columns(connection, tables.hold, [made])
+        append_columns(connection, tables.hold, [made])
         before = read_one_by_one(connection)
         assert rows._close_holds(connection, [(5, 1, 7), (5, 1, 9_000)]) == 2
         assert read_one_by_one(connection) == before
