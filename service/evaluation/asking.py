@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 from service.domain.campaign import Campaign
 from service.domain.config import check_config
 from service.problems import Conflict, Invalid, Misfit
-from service.reads.shared import campaign_view
+from service.reads.shared import stored_campaign
 
 ONE_STAGE = ("auto", "off", False)
 
 
 def check_asked(connection: Connection, campaign_id: str, asked: dict[str, Any]) -> None:
     """Raise a Problem for arms, resources and policies that the campaign cannot have."""
-    campaign = campaign_view(connection, campaign_id).campaign
+    campaign = stored_campaign(connection, campaign_id).campaign
     if not campaign.arms:
         raise Conflict("the campaign has no arms of its own, so there is no log of them", kind="nothing-to-evaluate")
     errors = [

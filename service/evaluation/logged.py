@@ -17,7 +17,7 @@ from service.domain.campaign import Campaign
 from service.domain.explanation import EXPLAINED_ARMS_MAX, shares
 from service.domain.holdout import SHADOW
 from service.engine.cache import load_campaign
-from service.reads.shared import CampaignView, campaign_view
+from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
 from service.store.database import Database
 from service.store.opening_balance import opening_of
@@ -78,7 +78,7 @@ def read_log(database: Database, campaign_id: str, *, rounds_max: int, advanced:
     for nothing) and those with arms of their own, since there is no log of what other requests' arms would have done.
     """
     with database.read() as connection:
-        one = campaign_view(connection, campaign_id)
+        one = stored_campaign(connection, campaign_id)
         opening = opening_of(connection, one.campaign.number)
         after, older = _start(connection, one, min(rounds_max, _rounds_max(one.campaign)))
         versions = _versions(connection, one)
@@ -99,7 +99,7 @@ def _rounds_max(campaign: Campaign) -> int:
     return max(2, NUMBERS_MAX // (campaign.dimension * seen_of_arms + ARRAYS_PER_ARM * arms))
 
 
-def _start(connection: Connection, one: CampaignView, rounds_max: int) -> tuple[int, int]:
+def _start(connection: Connection, one: StoredCampaign, rounds_max: int) -> tuple[int, int]:
     """After which number the newest rounds begin, and how many rounds are older."""
     decision = tables.decision
     mine = (decision.c.campaign == one.campaign.number, decision.c.sequence <= one.sequence)
@@ -116,7 +116,7 @@ def _start(connection: Connection, one: CampaignView, rounds_max: int) -> tuple[
     return int(first.sequence) - 1, int(first.round) - int(oldest or 0)
 
 
-def _versions(connection: Connection, one: CampaignView) -> dict[int, Campaign]:
+def _versions(connection: Connection, one: StoredCampaign) -> dict[int, Campaign]:
     return {
         version: load_campaign(connection, one.campaign.number, version)
         for version in range(1, one.campaign.version + 1)
@@ -132,7 +132,7 @@ class _Window:
     over: set[int]
 
 
-def _windows(database: Database, one: CampaignView, after: int, advanced: Advanced) -> Iterator[_Window]:
+def _windows(database: Database, one: StoredCampaign, after: int, advanced: Advanced) -> Iterator[_Window]:
     decision, outcome = tables.decision, tables.outcome
     decisions = select(*(decision.c[name] for name in _COLUMNS)).order_by(decision.c.sequence)
     outcomes = select(outcome.c.decision, outcome.c.status, outcome.c.taught)
@@ -266,11 +266,11 @@ class _Free:
         return np.asarray(self.end - self.moved[np.searchsorted(self.sequence, sequences)])
 
 
-def _free_before(database: Database, one: CampaignView) -> _Free:
+def _free_before(database: Database, one: StoredCampaign) -> _Free:
     """Counted back from the accounts as they stand, since the log's beginning may have been pruned."""
     number, size, account = one.campaign.number, len(one.campaign.resources), tables.account
     with database.read() as connection:
-        last = campaign_view(connection, one.campaign.id).sequence
+        last = stored_campaign(connection, one.campaign.id).sequence
         accounts = connection.execute(
             select(account).where(account.c.campaign == number).order_by(account.c.resource)
         ).mappings()

@@ -23,7 +23,7 @@ from service.engine.administer import write_audit
 from service.ids import uuid7
 from service.problems import Unavailable
 from service.reads.evaluations import LOST_AFTER_SECONDS
-from service.reads.shared import campaign_view
+from service.reads.shared import stored_campaign
 from service.store import tables
 from service.store.database import Database
 from service.times import MICROS_PER_SECOND
@@ -73,7 +73,7 @@ class Evaluations:
                 raise Unavailable("too many evaluations wait; try again later", kind="evaluations-full")
         with database.write() as connection:
             now = database.now_micros(connection)
-            number = campaign_view(connection, campaign_id).campaign.number
+            number = stored_campaign(connection, campaign_id).campaign.number
             task = _Task(database, number, campaign_id, uuid7(now), request)
             row = {"campaign": number, "id": task.id, "status": "queued", "request": orjson.dumps(request).decode()}
             connection.execute(insert(tables.evaluation).values(**row, progress=0.0, created_at=now, beat_at=now))

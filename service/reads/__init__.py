@@ -8,16 +8,16 @@ from service.reads.feedback_health import feedback
 from service.reads.gauges import Gauges, gauges, ping
 from service.reads.log import decision, decisions, ledger
 from service.reads.models import fitting_model
-from service.reads.shared import CampaignView
+from service.reads.shared import StoredCampaign
 from service.reads.statistics import arms, timeline
 from service.reads.uplift import uplift
 from service.reads.verification import verify
 
 __all__ = [
     "FORMATS",
-    "CampaignView",
     "Export",
     "Gauges",
+    "StoredCampaign",
     "arms",
     "audit",
     "budget",

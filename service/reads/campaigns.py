@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, select
 from cbwk_core.state import LEARNT
 from service.domain.campaign import Campaign
 from service.money import amount, micros
-from service.reads.shared import CampaignView, Row, campaign_view, fetch, last_prices, number_cursor, page, prices
+from service.reads.shared import Row, StoredCampaign, fetch, last_prices, number_cursor, page, prices, stored_campaign
 from service.store import tables
 from service.store.campaigns import states
 from service.times import moment_microseconds, moment_text
@@ -54,22 +54,22 @@ def _summary(row: Row) -> dict[str, Any]:
 
 def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """One campaign: configuration and its version, status, round, accounts, prices."""
-    view = campaign_view(connection, campaign_id)
-    last = last_prices(connection, [view.campaign.number])
+    stored = stored_campaign(connection, campaign_id)
+    last = last_prices(connection, [stored.campaign.number])
     return {
-        **_summary(view.state),
+        **_summary(stored.state),
         # Outcomes learnt, by the policy's books.
-        "policy_version": int(np.frombuffer(view.state["books"], dtype="<f8")[LEARNT]),
-        "rules": view.campaign.rules,
-        "config": view.campaign.public_config,
-        "accounts": _accounts(connection, [view], last)[view.campaign.number],
-        "prices": prices(view.campaign, last[view.campaign.number]),
+        "policy_version": int(np.frombuffer(stored.state["books"], dtype="<f8")[LEARNT]),
+        "rules": stored.campaign.rules,
+        "config": stored.campaign.public_config,
+        "accounts": _accounts(connection, [stored], last)[stored.campaign.number],
+        "prices": prices(stored.campaign, last[stored.campaign.number]),
     }
 
 
 def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """The accounts of one campaign."""
-    (item,) = _budgets(connection, [campaign_view(connection, campaign_id)])
+    (item,) = _budgets(connection, [stored_campaign(connection, campaign_id)])
     return item
 
 
@@ -79,22 +79,22 @@ def budgets(
     """The accounts of all campaigns, in the order of creation."""
     rows = fetch(connection, _restricted(states(with_config=True), visible, limit, cursor))
     found = page(rows, limit, lambda row: row["campaign"], dict)
-    return {**found, "items": _budgets(connection, [CampaignView.of(row) for row in found["items"]])}
+    return {**found, "items": _budgets(connection, [StoredCampaign.of(row) for row in found["items"]])}
 
 
-def _budgets(connection: Connection, views: Sequence[CampaignView]) -> list[dict[str, Any]]:
-    accounts = _accounts(connection, views, last_prices(connection, [view.campaign.number for view in views]))
-    return [_budget(view, accounts[view.campaign.number]) for view in views]
+def _budgets(connection: Connection, several: Sequence[StoredCampaign]) -> list[dict[str, Any]]:
+    accounts = _accounts(connection, several, last_prices(connection, [stored.campaign.number for stored in several]))
+    return [_budget(stored, accounts[stored.campaign.number]) for stored in several]
 
 
-def _budget(view: CampaignView, accounts: list[dict[str, Any]]) -> dict[str, Any]:
+def _budget(stored: StoredCampaign, accounts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "campaign_id": view.campaign.id,
-        "status": view.state["status"],
-        "round": view.state["round"],
-        "flight": round(_flight_share(view), 6),
-        "last_event_at": moment_text(view.state["last_event_at"]),
-        "exhausted": _is_exhausted(view.campaign, [micros(account["free"]) for account in accounts]),
+        "campaign_id": stored.campaign.id,
+        "status": stored.state["status"],
+        "round": stored.state["round"],
+        "flight": round(_flight_share(stored), 6),
+        "last_event_at": moment_text(stored.state["last_event_at"]),
+        "exhausted": _is_exhausted(stored.campaign, [micros(account["free"]) for account in accounts]),
         "resources": accounts,
     }
 
@@ -110,12 +110,12 @@ def _is_exhausted(campaign: Campaign, free: Sequence[int]) -> bool:
 
 
 def _accounts(
-    connection: Connection, views: Sequence[CampaignView], last: dict[int, bytes | None]
+    connection: Connection, several: Sequence[StoredCampaign], last: dict[int, bytes | None]
 ) -> dict[int, list[dict[str, Any]]]:
     """The accounts by the number of the campaign, in the order of its resources."""
     account = tables.account
-    by_number = {view.campaign.number: view for view in views}
-    values = {number: _marginal_values(view.campaign, last[number]) for number, view in by_number.items()}
+    by_number = {stored.campaign.number: stored for stored in several}
+    values = {number: _marginal_values(stored.campaign, last[number]) for number, stored in by_number.items()}
     query = select(account).where(account.c.campaign.in_(by_number)).order_by(account.c.campaign, account.c.resource)
     accounts: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in fetch(connection, query):
@@ -130,8 +130,8 @@ def _marginal_values(campaign: Campaign, stored: bytes | None) -> dict[str, floa
     return {name: price * span for name, price in prices(campaign, stored).items()}
 
 
-def _account(view: CampaignView, row: Row, values: dict[str, float]) -> dict[str, Any]:
-    share, resource = _flight_share(view), view.campaign.resources[row["resource"]]
+def _account(stored: StoredCampaign, row: Row, values: dict[str, float]) -> dict[str, Any]:
+    share, resource = _flight_share(stored), stored.campaign.resources[row["resource"]]
     return {
         "id": resource,
         "granted": amount(row["granted"]),
@@ -144,9 +144,9 @@ def _account(view: CampaignView, row: Row, values: dict[str, float]) -> dict[str
     }
 
 
-def _flight_share(view: CampaignView) -> float:
+def _flight_share(stored: StoredCampaign) -> float:
     """The finished share of the flight: of its decisions, or of its time if only its end is declared."""
-    config, state = view.campaign.config, view.state
+    config, state = stored.campaign.config, stored.state
     if config["ends_at"] is not None:
         start, end = state["created_at"], moment_microseconds(config["ends_at"])
         return min(1.0, float(state["last_event_at"] - start) / (end - start)) if end > start else 1.0

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from service.ids import is_id
 from service.problems import NotFound
-from service.reads.shared import Row, campaign_view, fetch, from_cursor, moment_or_none, page, parsed
+from service.reads.shared import Row, fetch, from_cursor, moment_or_none, page, parsed, stored_campaign
 from service.store import tables
 from service.store.database import clock_micros
 from service.times import MICROS_PER_SECOND, moment_text
@@ -21,7 +21,7 @@ _LOST = {"code": "interrupted", "message": "the server that worked on it ended"}
 
 def evaluations(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
     """The evaluations of a campaign, newest first, without their results."""
-    number, evaluation = campaign_view(connection, campaign_id).campaign.number, tables.evaluation
+    number, evaluation = stored_campaign(connection, campaign_id).campaign.number, tables.evaluation
     columns = [column for column in evaluation.c if column.name != "result"]
     query = select(*columns).where(evaluation.c.campaign == number).order_by(evaluation.c.id.desc())
     if cursor is not None:
@@ -33,7 +33,7 @@ def evaluations(connection: Connection, campaign_id: str, *, limit: int, cursor:
 
 def evaluation(connection: Connection, campaign_id: str, evaluation_id: str) -> dict[str, Any]:
     """One evaluation with its result, which is null until the evaluation is done."""
-    number, table = campaign_view(connection, campaign_id).campaign.number, tables.evaluation
+    number, table = stored_campaign(connection, campaign_id).campaign.number, tables.evaluation
     query = select(table).where(table.c.campaign == number, table.c.id == evaluation_id)
     rows = fetch(connection, query) if is_id(evaluation_id) else ()
     if not rows:

@@ -12,7 +12,7 @@ from service.domain.campaign import Campaign
 from service.domain.status import DecisionRecord
 from service.reads.formats import FORMATS, Exported, Form
 from service.reads.log import decision_item, records_of, request_of
-from service.reads.shared import CampaignView, campaign_view, fetch
+from service.reads.shared import StoredCampaign, fetch, stored_campaign
 from service.store import tables
 
 __all__ = ["EXPORT_ROWS_MAX", "FORMATS", "Export", "export_page", "export_start"]
@@ -24,7 +24,7 @@ EXPORT_ROWS_MAX = 500
 class Export:
     """A running export of everything that was logged before it began."""
 
-    view: CampaignView
+    stored: StoredCampaign
     form: Form
 
     def end(self) -> Iterable[bytes]:
@@ -34,17 +34,17 @@ class Export:
 
 def export_start(connection: Connection, campaign_id: str, form: str) -> Export:
     """Begin an export; raises a Problem if the form is not available here."""
-    view, wanted = campaign_view(connection, campaign_id), FORMATS[form]
-    return Export(view, wanted.begin(view.campaign, _learnt(connection, view) if wanted.counts else 0))
+    stored, wanted = stored_campaign(connection, campaign_id), FORMATS[form]
+    return Export(stored, wanted.begin(stored.campaign, _learnt(connection, stored) if wanted.counts else 0))
 
 
-def _learnt(connection: Connection, view: CampaignView) -> int:
+def _learnt(connection: Connection, stored: StoredCampaign) -> int:
     """The number of decisions for the campaign's own arms that the oracle learnt from."""
     decision, outcome = tables.decision, tables.outcome
     query = select(func.count()).select_from(outcome).join(decision, tables.decision_of_outcome)
     query = query.where(
-        outcome.c.campaign == view.campaign.number,
-        outcome.c.sequence <= view.sequence,
+        outcome.c.campaign == stored.campaign.number,
+        outcome.c.sequence <= stored.sequence,
         outcome.c.taught.is_not(None),
         decision.c.actions.is_(None),
     )
@@ -53,13 +53,13 @@ def _learnt(connection: Connection, view: CampaignView) -> int:
 
 def export_page(connection: Connection, export: Export, after: int) -> tuple[bytes, int | None]:
     """The next bytes of an export, and the number after which the next page begins; None after the last page."""
-    decision, view = tables.decision, export.view
-    of_campaign = decision.c.campaign == view.campaign.number
-    query = select(decision).where(of_campaign, decision.c.sequence > after, decision.c.sequence <= view.sequence)
+    decision, stored = tables.decision, export.stored
+    of_campaign = decision.c.campaign == stored.campaign.number
+    query = select(decision).where(of_campaign, decision.c.sequence > after, decision.c.sequence <= stored.sequence)
     rows = fetch(connection, query.order_by(decision.c.sequence).limit(EXPORT_ROWS_MAX))
     exported = [
-        Exported(_record(view.campaign, record, view.sequence), record.row)
-        for record in records_of(connection, view, rows)
+        Exported(_record(stored.campaign, record, stored.sequence), record.row)
+        for record in records_of(connection, stored, rows)
     ]
     return export.form.page(exported), rows[-1]["sequence"] if len(rows) == EXPORT_ROWS_MAX else None
 

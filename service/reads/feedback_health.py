@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
 from service.domain.tickets import predicted
-from service.reads.shared import CampaignView, Row, campaign_view, fetch, moment_or_none
+from service.reads.shared import Row, StoredCampaign, fetch, moment_or_none, stored_campaign
 from service.store import tables
 from service.times import moment_text
 
 # The newest outcomes, of which delays and kinds are counted.
 RECENT_OUTCOMES_MAX = 1_000
-# The log is split into so many parts, and a loss is the mean over the last outcomes of a part.
+# The maximal number of parts of the log; a loss is the mean over the last outcomes of a part.
 LOSS_POINTS_MAX = 40
 LOSS_OUTCOMES_MAX = 50
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
@@ -29,23 +29,23 @@ QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 def feedback(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Open holds, kinds and delays of the newest outcomes, and the oracle's loss over time."""
-    view = campaign_view(connection, campaign_id)
-    recent = _recent(connection, view)
+    stored = stored_campaign(connection, campaign_id)
+    recent = _recent(connection, stored)
     kinds = Counter(row["kind"] for row in recent)
     return {
         "campaign_id": campaign_id,
-        "open_holds": _open_holds(connection, view),
+        "open_holds": _open_holds(connection, stored),
         "recent": {
             "outcomes": len(recent),
             **{kind: kinds.get(kind, 0) for kind in ("reported", "void", "expired", "late")},
         },
         "delay_seconds": _delays(recent),
-        "losses": _losses(connection, view),
+        "losses": _losses(connection, stored),
     }
 
 
-def _open_holds(connection: Connection, view: CampaignView) -> dict[str, Any]:
-    hold, decision, number = tables.hold, tables.decision, view.campaign.number
+def _open_holds(connection: Connection, stored: StoredCampaign) -> dict[str, Any]:
+    hold, decision, number = tables.hold, tables.decision, stored.campaign.number
     sums = select(func.count(), func.min(hold.c.decision), func.min(hold.c.expires_at))
     count, oldest, expiry = connection.execute(sums.where(hold.c.campaign == number)).one()
     decided_at = select(decision.c.decided_at).where(
@@ -58,12 +58,12 @@ def _open_holds(connection: Connection, view: CampaignView) -> dict[str, Any]:
     }
 
 
-def _recent(connection: Connection, view: CampaignView) -> Sequence[Row]:
+def _recent(connection: Connection, stored: StoredCampaign) -> Sequence[Row]:
     outcome, decision = tables.outcome, tables.decision
     query = (
         select(outcome.c.kind, outcome.c.at, outcome.c.costs, decision.c.decided_at)
         .join(decision, tables.decision_of_outcome)
-        .where(outcome.c.campaign == view.campaign.number, outcome.c.sequence <= view.sequence)
+        .where(outcome.c.campaign == stored.campaign.number, outcome.c.sequence <= stored.sequence)
         .order_by(outcome.c.sequence.desc())
         .limit(RECENT_OUTCOMES_MAX)
     )
@@ -83,21 +83,21 @@ def _delays(recent: Sequence[Row]) -> dict[str, Any]:
     return {"count": len(seconds), **dict(zip(QUANTILES, found, strict=True))}
 
 
-def _losses(connection: Connection, view: CampaignView) -> list[dict[str, Any]]:
-    points = min(LOSS_POINTS_MAX, view.sequence)
-    ends = [view.sequence * (point + 1) // points for point in range(points)]
-    samples = [_learnt(connection, view, start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    return [_loss(view, rows) for rows in samples if rows]
+def _losses(connection: Connection, stored: StoredCampaign) -> list[dict[str, Any]]:
+    points = min(LOSS_POINTS_MAX, stored.sequence)
+    ends = [stored.sequence * (point + 1) // points for point in range(points)]
+    samples = [_learnt(connection, stored, start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    return [_loss(stored, rows) for rows in samples if rows]
 
 
-def _learnt(connection: Connection, view: CampaignView, start: int, end: int) -> Sequence[Row]:
+def _learnt(connection: Connection, stored: StoredCampaign, start: int, end: int) -> Sequence[Row]:
     """The last outcomes with numbers in (start, end] that the oracle has learnt, newest first."""
     outcome, decision = tables.outcome, tables.decision
     query = (
         select(outcome.c.sequence, outcome.c.at, outcome.c.taught, decision.c.numbers)
         .join(decision, tables.decision_of_outcome)
         .where(
-            outcome.c.campaign == view.campaign.number,
+            outcome.c.campaign == stored.campaign.number,
             outcome.c.sequence > start,
             outcome.c.sequence <= end,
             outcome.c.taught.is_not(None),
@@ -108,20 +108,20 @@ def _learnt(connection: Connection, view: CampaignView, start: int, end: int) ->
     return fetch(connection, query)
 
 
-def _loss(view: CampaignView, rows: Sequence[Row]) -> dict[str, Any]:
+def _loss(stored: StoredCampaign, rows: Sequence[Row]) -> dict[str, Any]:
     """Mean squared errors in units of each target's range, and those of a constant guess, the mean."""
-    scale = np.array([1, *view.campaign.units], dtype=np.float64)
+    scale = np.array([1, *stored.campaign.units], dtype=np.float64)
     found = np.array([json.loads(row["taught"]) for row in rows]) / scale
     predictions = np.stack([predicted(row["numbers"]) for row in rows])
     return {
         "sequence": rows[0]["sequence"],
         "at": moment_text(rows[0]["at"]),
         "outcomes": len(rows),
-        **_by_target(view, "loss", np.mean((found - predictions) ** 2, axis=0)),
-        **_by_target(view, "guess", np.var(found, axis=0)),
+        **_by_target(stored, "loss", np.mean((found - predictions) ** 2, axis=0)),
+        **_by_target(stored, "guess", np.var(found, axis=0)),
     }
 
 
-def _by_target(view: CampaignView, name: str, values: NDArray[np.float64]) -> dict[str, Any]:
+def _by_target(stored: StoredCampaign, name: str, values: NDArray[np.float64]) -> dict[str, Any]:
     reward, *costs = values.tolist()
-    return {f"reward_{name}": reward, f"cost_{name}": dict(zip(view.campaign.resources, costs, strict=True))}
+    return {f"reward_{name}": reward, f"cost_{name}": dict(zip(stored.campaign.resources, costs, strict=True))}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from service.reads.shared import CampaignView, last_prices, prices
+from service.reads.shared import StoredCampaign, last_prices, prices
 from service.store import campaigns, tables
 
 
@@ -42,7 +42,7 @@ def gauges(connection: Connection) -> Gauges:
     # Configurations may be large, and there may be many.
     query = campaigns.states(with_config=True).where(state.c.status != "archived").execution_options(yield_per=100)
     for row in connection.execute(query).mappings():
-        campaign = CampaignView.of(row).campaign
+        campaign = StoredCampaign.of(row).campaign
         campaign_of[campaign.number] = campaign.id, campaign.resources
         found.open_holds[campaign.id] = open_holds.get(campaign.number, 0)
         quoted = prices(campaign, last[campaign.number])

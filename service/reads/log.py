@@ -17,16 +17,16 @@ from service.domain.status import DecisionRecord
 from service.ids import is_id
 from service.problems import NotFound
 from service.reads.shared import (
-    CampaignView,
     Row,
+    StoredCampaign,
     by_resource,
     by_resource_or_none,
-    campaign_view,
     fetch,
     load_campaign,
     number_cursor,
     page,
     parsed,
+    stored_campaign,
 )
 from service.store import tables
 from service.store.opening_balance import opening_of
@@ -35,13 +35,13 @@ from service.times import moment_text
 
 def ledger(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
     """Every movement of the accounts, newest first: the sums of all movements are the accounts."""
-    view = campaign_view(connection, campaign_id)
-    below = number_cursor(cursor) or view.sequence + 1
+    stored = stored_campaign(connection, campaign_id)
+    below = number_cursor(cursor) or stored.sequence + 1
     movements = [
-        *_holds(connection, view, below, limit),
-        *_outcomes(connection, view, below, limit),
-        *_grants(connection, view, below, limit),
-        *_pruned(connection, view, below),
+        *_holds(connection, stored, below, limit),
+        *_outcomes(connection, stored, below, limit),
+        *_grants(connection, stored, below, limit),
+        *_pruned(connection, stored, below),
     ]
     movements.sort(key=itemgetter("sequence"), reverse=True)
     return page(movements, limit, itemgetter("sequence"), dict)
@@ -52,32 +52,32 @@ def _movement(sequence: int, at: int, kind: str, **changes: Any) -> dict[str, An
     return {"sequence": sequence, "at": moment_text(at), "kind": kind, **blank, **changes}
 
 
-def _between(table: Any, view: CampaignView, below: int) -> tuple[ColumnElement[bool], ...]:
+def _between(table: Any, stored: StoredCampaign, below: int) -> tuple[ColumnElement[bool], ...]:
     numbers = table.c.sequence
-    return table.c.campaign == view.campaign.number, numbers < below, numbers <= view.sequence
+    return table.c.campaign == stored.campaign.number, numbers < below, numbers <= stored.sequence
 
 
-def _holds(connection: Connection, view: CampaignView, below: int, limit: int) -> list[dict[str, Any]]:
+def _holds(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
     decision = tables.decision
     rows = connection.execute(
         select(decision.c.sequence, decision.c.decided_at, decision.c.decision_id, decision.c.hold)
-        .where(*_between(decision, view, below), decision.c.hold.is_not(None))
+        .where(*_between(decision, stored, below), decision.c.hold.is_not(None))
         .order_by(decision.c.sequence.desc())
         .limit(limit + 1)
     )
     return [
-        _movement(sequence, at, "hold", decision_id=decision_id, held=by_resource(view.campaign, json.loads(hold)))
+        _movement(sequence, at, "hold", decision_id=decision_id, held=by_resource(stored.campaign, json.loads(hold)))
         for sequence, at, decision_id, hold in rows
     ]
 
 
-def _outcomes(connection: Connection, view: CampaignView, below: int, limit: int) -> list[dict[str, Any]]:
+def _outcomes(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
     outcome, decision = tables.outcome, tables.decision
     columns = (outcome.c.sequence, outcome.c.at, outcome.c.kind, outcome.c.released, outcome.c.spent)
     rows = connection.execute(
         select(*columns, decision.c.decision_id, decision.c.hold)
         .join(decision, tables.decision_of_outcome)
-        .where(*_between(outcome, view, below), or_(outcome.c.released, outcome.c.spent.is_not(None)))
+        .where(*_between(outcome, stored, below), or_(outcome.c.released, outcome.c.spent.is_not(None)))
         .order_by(outcome.c.sequence.desc())
         .limit(limit + 1)
     )
@@ -87,66 +87,66 @@ def _outcomes(connection: Connection, view: CampaignView, below: int, limit: int
             row.at,
             row.kind,
             decision_id=row.decision_id,
-            held=by_resource(view.campaign, [-held for held in parsed(row.hold, ())] if row.released else None),
-            spent=by_resource(view.campaign, parsed(row.spent)),
+            held=by_resource(stored.campaign, [-held for held in parsed(row.hold, ())] if row.released else None),
+            spent=by_resource(stored.campaign, parsed(row.spent)),
         )
         for row in rows
     ]
 
 
-def _grants(connection: Connection, view: CampaignView, below: int, limit: int) -> list[dict[str, Any]]:
+def _grants(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
     grant = tables.grant
     rows = connection.execute(
-        select(grant).where(*_between(grant, view, below)).order_by(grant.c.sequence.desc()).limit(limit + 1)
+        select(grant).where(*_between(grant, stored, below)).order_by(grant.c.sequence.desc()).limit(limit + 1)
     )
     movements = []
     for row in rows:
-        amounts = [row.amount if index == row.resource else 0 for index in range(len(view.campaign.resources))]
+        amounts = [row.amount if index == row.resource else 0 for index in range(len(stored.campaign.resources))]
         column = "granted" if row.kind == "budget" else "spent"
-        change = {column: by_resource(view.campaign, amounts)}
+        change = {column: by_resource(stored.campaign, amounts)}
         movements.append(_movement(row.sequence, row.at, row.kind, reason=row.reason, **change))
     return movements
 
 
-def _pruned(connection: Connection, view: CampaignView, below: int) -> list[dict[str, Any]]:
+def _pruned(connection: Connection, stored: StoredCampaign, below: int) -> list[dict[str, Any]]:
     """The sums of pruned decisions, at the position of their last row."""
-    opening = opening_of(connection, view.campaign.number)
+    opening = opening_of(connection, stored.campaign.number)
     if opening is None or not opening.decisions or opening.last_number >= below:
         return []
     reason = f"{opening.decisions} decisions pruned"
-    spent = by_resource(view.campaign, opening.spent)
+    spent = by_resource(stored.campaign, opening.spent)
     return [_movement(opening.last_number, opening.last_at, "opening", reason=reason, spent=spent)]
 
 
 def decisions(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
     """Decisions with their status, newest first."""
-    view, decision = campaign_view(connection, campaign_id), tables.decision
-    below = number_cursor(cursor) or view.sequence + 1
-    query = select(decision).where(*_between(decision, view, below)).order_by(decision.c.sequence.desc())
-    records = records_of(connection, view, fetch(connection, query.limit(limit + 1)))
+    stored, decision = stored_campaign(connection, campaign_id), tables.decision
+    below = number_cursor(cursor) or stored.sequence + 1
+    query = select(decision).where(*_between(decision, stored, below)).order_by(decision.c.sequence.desc())
+    records = records_of(connection, stored, fetch(connection, query.limit(limit + 1)))
     return page(
-        records, limit, lambda record: record.row["sequence"], lambda record: decision_item(view.campaign, record)
+        records, limit, lambda record: record.row["sequence"], lambda record: decision_item(stored.campaign, record)
     )
 
 
 def decision(connection: Connection, campaign_id: str, decision_id: str) -> dict[str, Any]:
     """One decision with its request, its explanation and all its outcomes."""
-    view, table = campaign_view(connection, campaign_id), tables.decision
-    query = select(table).where(table.c.campaign == view.campaign.number, table.c.decision_id == decision_id)
+    stored, table = stored_campaign(connection, campaign_id), tables.decision
+    query = select(table).where(table.c.campaign == stored.campaign.number, table.c.decision_id == decision_id)
     rows = fetch(connection, query) if is_id(decision_id) else ()
     if not rows:
         raise NotFound("there is no such decision in this campaign", kind="decision-not-found")
-    (record,) = records_of(connection, view, rows)
-    campaign_then = load_campaign(connection, view.campaign.number, record.row["config_version"])
+    (record,) = records_of(connection, stored, rows)
+    campaign_then = load_campaign(connection, stored.campaign.number, record.row["config_version"])
     return {
-        **decision_item(view.campaign, record),
+        **decision_item(stored.campaign, record),
         **request_of(record.row),
         "explanation": explanation_of(campaign_then, record.row),
-        "outcomes": [_outcome(view.campaign, outcome) for outcome in record.outcomes],
+        "outcomes": [_outcome(stored.campaign, outcome) for outcome in record.outcomes],
     }
 
 
-def records_of(connection: Connection, view: CampaignView, rows: Sequence[Row]) -> list[DecisionRecord]:
+def records_of(connection: Connection, stored: StoredCampaign, rows: Sequence[Row]) -> list[DecisionRecord]:
     """Stored decisions with all their outcomes, in the order of the rows."""
     if not rows:
         return []
@@ -154,7 +154,7 @@ def records_of(connection: Connection, view: CampaignView, rows: Sequence[Row]) 
     sequences = [row["sequence"] for row in rows]
     # A range and not a list of numbers: pages may be long, and almost all rows of the range are wanted.
     wanted = outcome.c.decision.between(min(sequences), max(sequences))
-    found = fetch(connection, select(outcome).where(outcome.c.campaign == view.campaign.number, wanted))
+    found = fetch(connection, select(outcome).where(outcome.c.campaign == stored.campaign.number, wanted))
     by_decision: dict[int, list[Row]] = defaultdict(list)
     # Sorted here: with ORDER BY, SQLite would scan the whole log of the campaign.
     for row in sorted(found, key=itemgetter("sequence")):

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, exists, func, select
 
 from service.limits import TIMELINE_POINTS_MAX
-from service.reads.shared import CampaignView, element, real_element
+from service.reads.shared import StoredCampaign, element, real_element
 from service.store import tables
 from service.store.opening_balance import Opening
 
@@ -130,34 +130,34 @@ _caches: WeakKeyDictionary[Engine, _Cache] = WeakKeyDictionary()
 _caches_lock = Lock()
 
 
-def log_sums(connection: Connection, view: CampaignView, opening: Opening | None) -> LogSums:
-    """The sums of a campaign's log up to the last number of the view."""
+def log_sums(connection: Connection, stored: StoredCampaign, opening: Opening | None) -> LogSums:
+    """The sums of a campaign's log up to its last number at the time of the read."""
     with _caches_lock:
         cache = _caches.setdefault(connection.engine, _Cache())
-    key = view.campaign.number, 0 if opening is None else opening.row_count
-    bits = (view.sequence // SEGMENTS_MAX).bit_length()
-    full, end = (view.sequence + 1) >> bits, (view.sequence >> bits) + 1
+    key = stored.campaign.number, 0 if opening is None else opening.row_count
+    bits = (stored.sequence // SEGMENTS_MAX).bit_length()
+    full, end = (stored.sequence + 1) >> bits, (stored.sequence >> bits) + 1
     known = cache.get(key)
-    # Another reader may have cached more of the log than this view has.
+    # Another reader may have cached more of the log than this read sees.
     cached = known.coarser(bits).segments[:full] if known is not None and known.bits <= bits else ()
     segments = list(cached)
     step = max(1, NUMBERS_PER_STATEMENT >> bits)
     for start in range(len(segments), end, step):
-        segments += _read(connection, view, bits, start, min(start + step, end))
+        segments += _read(connection, stored, bits, start, min(start + step, end))
     if full > len(cached):
         cache.put(key, LogSums(bits, tuple(segments[:full])))
     return LogSums(bits, tuple(segments))
 
 
-def _read(connection: Connection, view: CampaignView, bits: int, start: int, until: int) -> list[Segment]:
+def _read(connection: Connection, stored: StoredCampaign, bits: int, start: int, until: int) -> list[Segment]:
     """The segments from `start` to just before `until`."""
     segments = [Segment({}, {}) for _ in range(start, until)]
-    first, last, size = start << bits, min((until << bits) - 1, view.sequence), 1 << bits
+    first, last, size = start << bits, min((until << bits) - 1, stored.sequence), 1 << bits
     decision, outcome = tables.decision, tables.outcome
     segment = (decision.c.sequence // size).label("segment")
     counts = connection.execute(
         select(segment, decision.c.arm_id, func.count(), func.max(decision.c.sequence), func.max(decision.c.decided_at))
-        .where(decision.c.campaign == view.campaign.number, decision.c.sequence.between(first, last))
+        .where(decision.c.campaign == stored.campaign.number, decision.c.sequence.between(first, last))
         .group_by(segment, decision.c.arm_id)
     )
     for index, arm, *sums in counts:
@@ -179,10 +179,10 @@ def _read(connection: Connection, view: CampaignView, bits: int, start: int, unt
             func.count(outcome.c.taught),
             func.sum(real_element(connection, outcome.c.taught, 0)),
             func.count().filter(outcome.c.spent.is_not(None), ~priced_earlier),
-            *(func.sum(element(connection, outcome.c.spent, i)) for i in range(len(view.campaign.resources))),
+            *(func.sum(element(connection, outcome.c.spent, i)) for i in range(len(stored.campaign.resources))),
         )
         .join(decision, tables.decision_of_outcome)
-        .where(outcome.c.campaign == view.campaign.number, outcome.c.sequence.between(first, last))
+        .where(outcome.c.campaign == stored.campaign.number, outcome.c.sequence.between(first, last))
         .group_by(segment, decision.c.arm_id)
     )
     for index, arm, number, at, rewards, reward, priced, *spent in results:

@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 from cbwk_core.model import ForeignModelError, Model, shape_of
 from cbwk_core.snapshot import BadChecksumError, NotASnapshotError, SnapshotError, UnknownVersionError
 from service.problems import BadRequest, Conflict, Invalid
-from service.reads.shared import campaign_view
+from service.reads.shared import stored_campaign
 
 UNREADABLE = (NotASnapshotError, UnknownVersionError, BadChecksumError)
 
 
 def fitting_model(connection: Connection, campaign_id: str, data: bytes) -> tuple[Model, dict[str, Any]]:
     """The model in the bytes and its shape; raises a Problem if it is unreadable or not of the campaign's shape."""
-    policy = campaign_view(connection, campaign_id).campaign.policy
+    policy = stored_campaign(connection, campaign_id).campaign.policy
     try:
         return policy.decode_model(data), shape_of(policy)
     except UNREADABLE as error:

@@ -23,12 +23,12 @@ Row = Mapping[Any, Any]  # SQLAlchemy's rows by column, and dictionaries like th
 
 T = TypeVar("T")
 
-# All numbers with so many digits fit into 64 bits.
+# Every number with at most this many digits fits into 64 bits.
 CURSOR_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
-class CampaignView:
+class StoredCampaign:
     """A campaign with its current configuration and the row of its state.
 
     All rows of the log up to `sequence` are committed: a read that stays below it misses nothing, in whatever order its
@@ -39,8 +39,8 @@ class CampaignView:
     state: Row
 
     @classmethod
-    def of(cls, row: Row) -> CampaignView:
-        """The view of a row of `store.campaigns.states`, read with the configuration."""
+    def of(cls, row: Row) -> StoredCampaign:
+        """The campaign of a row of `store.campaigns.states`, read with the configuration."""
         return cls(Campaign(row["campaign"], row["id"], row["config_version"], json.loads(row["config"])), row)
 
     @property
@@ -49,9 +49,9 @@ class CampaignView:
         return int(self.state["sequence"])
 
 
-def campaign_view(connection: Connection, campaign_id: str) -> CampaignView:
+def stored_campaign(connection: Connection, campaign_id: str) -> StoredCampaign:
     """The campaign with this id; raises NotFound."""
-    return CampaignView.of(campaigns.state_of(connection, campaign_id, with_config=True))
+    return StoredCampaign.of(campaigns.state_of(connection, campaign_id, with_config=True))
 
 
 def load_campaign(connection: Connection, number: int, version: int) -> Campaign:

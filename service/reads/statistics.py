@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from service.domain.campaign import Campaign
 from service.limits import TIMELINE_ARMS_MAX
 from service.reads.log_sums import DecisionSums, OutcomeSums, Segment, log_sums, merged
-from service.reads.shared import CampaignView, by_resource, campaign_view, moment_or_none, prices
+from service.reads.shared import StoredCampaign, by_resource, moment_or_none, prices, stored_campaign
 from service.store import tables
 from service.store.opening_balance import Opening, opening_of
 from service.times import moment_text
@@ -23,9 +23,9 @@ from service.times import moment_text
 
 def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Share, mean reward, mean cost and last play of every arm; the null arm appears once it was chosen."""
-    view = campaign_view(connection, campaign_id)
-    campaign, opening = view.campaign, opening_of(connection, view.campaign.number)
-    whole = merged([*log_sums(connection, view, opening).segments, _pruned(opening)])
+    stored = stored_campaign(connection, campaign_id)
+    campaign, opening = stored.campaign, opening_of(connection, stored.campaign.number)
+    whole = merged([*log_sums(connection, stored, opening).segments, _pruned(opening)])
     count = sum(plays.total for plays in whole.decisions.values())
     retired = {campaign.arms[index] for index in campaign.retired}
     items = []
@@ -87,10 +87,10 @@ class GrantSums:
 
 def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[str, Any]:
     """The log in at most `points` intervals of equal length: counts of each, sums up to its end, prices at its end."""
-    view = campaign_view(connection, campaign_id)
-    campaign, opening = view.campaign, opening_of(connection, view.campaign.number)
-    log = log_sums(connection, view, opening)
-    bits = max(log.bits, (view.sequence // points).bit_length())
+    stored = stored_campaign(connection, campaign_id)
+    campaign, opening = stored.campaign, opening_of(connection, stored.campaign.number)
+    log = log_sums(connection, stored, opening)
+    bits = max(log.bits, (stored.sequence // points).bit_length())
     first = 0 if opening is None else opening.last_number >> bits
 
     def interval_of(sequence: int) -> int:
@@ -104,8 +104,8 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
         segments[first].append(_pruned(opening))
     parts = {interval: merged(found) for interval, found in segments.items()}
     shown = _shown_arms(merged(log.segments), _pruned(opening))
-    grants = _grants(connection, view, interval_of)
-    quotes = _prices_at(connection, view, [_last(part) for part in parts.values()])
+    grants = _grants(connection, stored, interval_of)
+    quotes = _prices_at(connection, stored, [_last(part) for part in parts.values()])
     zero = [0] * len(campaign.resources)
     spent, granted, reward, round_number, quoted = zero, zero, 0.0, 0, dict[str, float]()
     items = []
@@ -159,11 +159,11 @@ def _shown_arms(log: Segment, pruned: Segment) -> set[str | None]:
     return set(shown[:TIMELINE_ARMS_MAX])
 
 
-def _grants(connection: Connection, view: CampaignView, interval_of: Callable[[int], int]) -> dict[int, GrantSums]:
-    grant, size = tables.grant, len(view.campaign.resources)
+def _grants(connection: Connection, stored: StoredCampaign, interval_of: Callable[[int], int]) -> dict[int, GrantSums]:
+    grant, size = tables.grant, len(stored.campaign.resources)
     rows = connection.execute(
         select(grant)
-        .where(grant.c.campaign == view.campaign.number, grant.c.sequence <= view.sequence)
+        .where(grant.c.campaign == stored.campaign.number, grant.c.sequence <= stored.sequence)
         .order_by(grant.c.sequence)
     )
     found: dict[int, GrantSums] = {}
@@ -174,8 +174,8 @@ def _grants(connection: Connection, view: CampaignView, interval_of: Callable[[i
     return found
 
 
-def _prices_at(connection: Connection, view: CampaignView, sequences: list[int]) -> dict[int, dict[str, float]]:
-    decision, campaign = tables.decision, view.campaign
+def _prices_at(connection: Connection, stored: StoredCampaign, sequences: list[int]) -> dict[int, dict[str, float]]:
+    decision, campaign = tables.decision, stored.campaign
     wanted = decision.c.campaign == campaign.number, decision.c.sequence.in_(sequences)
     rows = connection.execute(select(decision.c.sequence, decision.c.prices).where(*wanted))
-    return {sequence: prices(campaign, stored) for sequence, stored in rows}
+    return {sequence: prices(campaign, packed) for sequence, packed in rows}

@@ -14,7 +14,7 @@ from service.domain.campaign import Campaign
 from service.domain.holdout import HOLDOUT, would_have
 from service.domain.stage_one import STAGE
 from service.money import ONE
-from service.reads.shared import CampaignView, campaign_view, real_element
+from service.reads.shared import StoredCampaign, real_element, stored_campaign
 from service.store import tables
 
 LEVEL = 0.95
@@ -26,12 +26,12 @@ _FORCED = ("all_excluded", "budget_exhausted")
 
 def uplift(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Both reports; each is null if the campaign is not of that kind."""
-    view = campaign_view(connection, campaign_id)
-    terms = view.campaign.config.get("holdout")
+    stored = stored_campaign(connection, campaign_id)
+    terms = stored.campaign.config.get("holdout")
     return {
         "campaign_id": campaign_id,
-        "holdout": None if terms is None else _compared(connection, view, terms),
-        "shadow": _shadowed(connection, view) if view.campaign.shadows else None,
+        "holdout": None if terms is None else _compared(connection, stored, terms),
+        "shadow": _shadowed(connection, stored) if stored.campaign.shadows else None,
     }
 
 
@@ -67,11 +67,11 @@ class Group:
     quantities: Sequence[Sums]  # the reward, then the costs
 
 
-def _compared(connection: Connection, view: CampaignView, terms: dict[str, Any]) -> dict[str, Any]:
+def _compared(connection: Connection, stored: StoredCampaign, terms: dict[str, Any]) -> dict[str, Any]:
     """Means per decision of both groups, and their difference with an interval; without pruned decisions."""
-    names = ["reward", *view.campaign.resources]
-    after = _start(connection, view)
-    held_out, policy = (_group(connection, view, after, of_holdout=of) for of in (True, False))
+    names = ["reward", *stored.campaign.resources]
+    after = _start(connection, stored)
+    held_out, policy = (_group(connection, stored, after, of_holdout=of) for of in (True, False))
     differences = [_difference(a, b) for a, b in zip(policy.quantities, held_out.quantities, strict=True)]
     base = held_out.quantities[0].mean
     relative = None
@@ -90,24 +90,24 @@ def _compared(connection: Connection, view: CampaignView, terms: dict[str, Any])
     }
 
 
-def _start(connection: Connection, view: CampaignView) -> int:
+def _start(connection: Connection, stored: StoredCampaign) -> int:
     """The number of the log after which both groups exist: stage one, which only explores, has no hold-out."""
-    if view.campaign.two_stage in ("off", False):
+    if stored.campaign.two_stage in ("off", False):
         return 0
     change = tables.change
     ended = connection.execute(
-        select(func.min(change.c.sequence)).where(change.c.campaign == view.campaign.number, change.c.kind == STAGE)
+        select(func.min(change.c.sequence)).where(change.c.campaign == stored.campaign.number, change.c.kind == STAGE)
     ).scalar()
-    return view.sequence if ended is None else int(ended)
+    return stored.sequence if ended is None else int(ended)
 
 
-def _group(connection: Connection, view: CampaignView, after: int, *, of_holdout: bool) -> Group:
-    decision, outcome, campaign = tables.decision, tables.outcome, view.campaign
+def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_holdout: bool) -> Group:
+    decision, outcome, campaign = tables.decision, tables.outcome, stored.campaign
     of_group = decision.c.reason == HOLDOUT if of_holdout else decision.c.reason.not_in((HOLDOUT, *_FORCED))
     within = (
         decision.c.campaign == campaign.number,
         decision.c.sequence > after,
-        decision.c.sequence <= view.sequence,
+        decision.c.sequence <= stored.sequence,
         of_group,
     )
     decisions, plays = connection.execute(select(func.count(), func.count(decision.c.arm_id)).where(*within)).one()
@@ -119,7 +119,7 @@ def _group(connection: Connection, view: CampaignView, after: int, *, of_holdout
         select(func.count(), *sums)
         .select_from(decision)
         .join(outcome, tables.decision_of_outcome)
-        .where(*within, outcome.c.taught.is_not(None), outcome.c.sequence <= view.sequence)
+        .where(*within, outcome.c.taught.is_not(None), outcome.c.sequence <= stored.sequence)
     ).one()
     known, count = int(row[0]), int(row[0]) + decisions - plays
     pairs = [(float(row[1 + 2 * i] or 0), float(row[2 + 2 * i] or 0)) for i in range(len(columns))]
@@ -162,14 +162,14 @@ def _shown(group: Group, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _shadowed(connection: Connection, view: CampaignView) -> dict[str, Any]:
+def _shadowed(connection: Connection, stored: StoredCampaign) -> dict[str, Any]:
     """The choices of the caller and of the policy, and what the policy expected of its own."""
     decision = tables.decision
     rows = connection.execute(
         select(decision.c.shadow)
         .where(
-            decision.c.campaign == view.campaign.number,
-            decision.c.sequence <= view.sequence,
+            decision.c.campaign == stored.campaign.number,
+            decision.c.sequence <= stored.sequence,
             decision.c.shadow.is_not(None),
         )
         .order_by(decision.c.sequence.desc())
@@ -177,16 +177,16 @@ def _shadowed(connection: Connection, view: CampaignView) -> dict[str, Any]:
         execution_options={"yield_per": 1_000},
     )
     did, would, agreed, reward = Counter[str | None](), Counter[str | None](), 0, 0.0
-    costs = Counter(dict.fromkeys(view.campaign.resources, 0.0))
+    costs = Counter(dict.fromkeys(stored.campaign.resources, 0.0))
     for (shadow,) in rows:
-        choice, baseline = would_have(view.campaign, shadow), orjson.loads(shadow)["baseline"]
+        choice, baseline = would_have(stored.campaign, shadow), orjson.loads(shadow)["baseline"]
         did[baseline] += 1
         would[choice["arm"]] += 1
         agreed += baseline == choice["arm"]
         reward += choice["reward"]
         costs.update(choice["cost"])
     count = did.total()
-    arms = [*view.campaign.arms, *sorted(str(arm) for arm in {*did, *would} - {*view.campaign.arms, None}), None]
+    arms = [*stored.campaign.arms, *sorted(str(arm) for arm in {*did, *would} - {*stored.campaign.arms, None}), None]
     return {
         "decisions": count,
         "agreement": agreed / count if count else None,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from service.money import amount
-from service.reads.shared import CampaignView, campaign_view, element, fetch
+from service.reads.shared import StoredCampaign, element, fetch, stored_campaign
 from service.store import tables
 from service.store.digests import outcome_digest
 from service.store.opening_balance import Opening, opening_of
@@ -18,9 +18,9 @@ ROWS_AT_ONCE = 1_000
 
 def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Every check with the expected and the found value. The connection must see one snapshot."""
-    view = campaign_view(connection, campaign_id)
-    pruned = opening_of(connection, view.campaign.number) or Opening(0, spent=(0,) * len(view.campaign.resources))
-    checks = [*_account_checks(connection, view, pruned), *_log_checks(connection, view, pruned)]
+    stored = stored_campaign(connection, campaign_id)
+    pruned = opening_of(connection, stored.campaign.number) or Opening(0, spent=(0,) * len(stored.campaign.resources))
+    checks = [*_account_checks(connection, stored, pruned), *_log_checks(connection, stored, pruned)]
     return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
 
 
@@ -28,13 +28,13 @@ def _check(name: str, expected: Any, found: Any) -> dict[str, Any]:
     return {"name": name, "ok": expected == found, "expected": expected, "found": found}
 
 
-def _account_checks(connection: Connection, view: CampaignView, pruned: Opening) -> list[dict[str, Any]]:
+def _account_checks(connection: Connection, stored: StoredCampaign, pruned: Opening) -> list[dict[str, Any]]:
     """Each account against the sums of the log, and what it holds against the table of holds."""
     account, grant, outcome, decision = tables.account, tables.grant, tables.outcome, tables.decision
-    number, resources = view.campaign.number, view.campaign.resources
+    number, resources = stored.campaign.number, stored.campaign.resources
     rows = fetch(connection, select(account).where(account.c.campaign == number).order_by(account.c.resource))
     checks = [_check("accounts", len(resources), len(rows))]
-    open_holds = _open_holds(connection, view)
+    open_holds = _open_holds(connection, stored)
     released = exists().where(
         outcome.c.campaign == decision.c.campaign, outcome.c.decision == decision.c.sequence, outcome.c.released
     )
@@ -56,16 +56,16 @@ def _sum(connection: Connection, column: ColumnElement[Any], *where: ColumnEleme
     return int(connection.execute(select(func.coalesce(func.sum(column), 0)).where(*where)).scalar_one())
 
 
-def _open_holds(connection: Connection, view: CampaignView) -> list[int]:
+def _open_holds(connection: Connection, stored: StoredCampaign) -> list[int]:
     """The sums of the table of holds by resource, in one statement, because it reads the holds of all campaigns."""
-    hold, resources = tables.hold, len(view.campaign.resources)
+    hold, resources = tables.hold, len(stored.campaign.resources)
     sums = [func.coalesce(func.sum(element(connection, hold.c.amounts, index)), 0) for index in range(resources)]
-    found = connection.execute(select(*sums).where(hold.c.campaign == view.campaign.number)).one()
+    found = connection.execute(select(*sums).where(hold.c.campaign == stored.campaign.number)).one()
     return [int(total) for total in found]
 
 
-def _log_checks(connection: Connection, view: CampaignView, pruned: Opening) -> list[dict[str, Any]]:
-    number, last = view.campaign.number, view.sequence
+def _log_checks(connection: Connection, stored: StoredCampaign, pruned: Opening) -> list[dict[str, Any]]:
+    number, last = stored.campaign.number, stored.sequence
     decision, outcome = tables.decision, tables.outcome
     count, total = pruned.row_count, pruned.number_sum
     for table in LOG:
@@ -86,8 +86,8 @@ def _log_checks(connection: Connection, view: CampaignView, pruned: Opening) -> 
         _check("rows of the log", last, count),
         # If the count is right, a number that occurs twice replaces another one, which changes the sum.
         _check("numbers of the log", last * (last + 1) // 2, total),
-        _check("rounds", view.state["round"], pruned.decisions + rounds),
-        _check("pruned through", view.state["pruned_through"], pruned.through),
+        _check("rounds", stored.state["round"], pruned.decisions + rounds),
+        _check("pruned through", stored.state["pruned_through"], pruned.through),
         _check("decisions released twice", 0, released_twice),
         _check("damaged outcomes", 0, _damaged(connection, number)),
     ]

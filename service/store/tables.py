@@ -34,7 +34,6 @@ metadata = MetaData(
     }
 )
 
-STATUSES = ("active", "paused", "archived")
 ROLES = ("decider", "reader", "admin")
 
 

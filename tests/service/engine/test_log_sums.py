@@ -10,7 +10,7 @@ from sqlalchemy import event
 from service.engine import prune as pruning
 from service.engine.commands import CreateCampaign
 from service.reads import log_sums
-from service.reads.shared import campaign_view
+from service.reads.shared import stored_campaign
 from service.store import tables
 from service.store.opening_balance import opening_of
 from tests.service.engine.campaigns import config, rows, running
@@ -34,8 +34,8 @@ def live(database):
 
 def read_sums(database):
     with database.read() as connection:
-        view = campaign_view(connection, "c")
-        return log_sums.log_sums(connection, view, opening_of(connection, view.campaign.number))
+        stored = stored_campaign(connection, "c")
+        return log_sums.log_sums(connection, stored, opening_of(connection, stored.campaign.number))
 
 
 def summed(database, bits):
@@ -125,7 +125,7 @@ def test_a_segment_is_found_by_its_numbers_and_a_decision_by_its_own(database, l
 
     with database.read() as connection:
         event.listen(connection.engine, "before_cursor_execute", explain)
-        log_sums._read(connection, campaign_view(connection, "c"), 2, 3, 5)
+        log_sums._read(connection, stored_campaign(connection, "c"), 2, 3, 5)
         event.remove(connection.engine, "before_cursor_execute", explain)
     searches = [step for step in steps if step.startswith("SEARCH")]
     assert len(searches) == 4
