@@ -102,8 +102,8 @@ class DecideItem(Body):
     ] = UNSET
 
     def check(self) -> None:
-        if self.decision_id is not None:
-            _check_id(self.decision_id)
+        if self.decision_id is not None and match_id(self.decision_id) is None:
+            raise ValueError(_NOT_AN_ID)
         if self.exclude or self.actions is not None or self.baseline_arm is not UNSET:
             arms = [*self.exclude, self.baseline_arm] if isinstance(self.baseline_arm, str) else self.exclude
             actions = self.actions or ()
