@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from pydantic_core import from_json
 
 from service.engine.commands import Decide, Feedback
-from service.ids import ID_PATTERN, are_ids, match_id
+from service.ids import ID_PATTERN, NOT_AN_ID, check_ids, match_id
 from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.problems import BadRequest, Misfit, Problem
@@ -28,17 +28,6 @@ T = TypeVar("T", bound="Body")
 Rule = Callable[[Any], object]  # raises a ValueError
 
 _FLOAT_MAX = sys.float_info.max
-_NOT_AN_ID = f"must be a string that matches {ID_PATTERN}"
-
-
-def _check_id(text: str) -> None:
-    if match_id(text) is None:
-        raise ValueError(_NOT_AN_ID)
-
-
-def _check_ids(texts: Sequence[str]) -> None:
-    if not are_ids(texts):
-        raise ValueError(_NOT_AN_ID)
 
 
 def _check_actions(actions: Sequence[Any]) -> None:
@@ -48,7 +37,7 @@ def _check_actions(actions: Sequence[Any]) -> None:
 
 
 # `Body.check` applies the rules to good bodies, and the second pass to each value, to name it.
-Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN}, extra={"rule": _check_id})]
+Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN}, extra={"rule": lambda text: check_ids([text])})]
 Number = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
 Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MAX, description="at most six decimals", extra={"rule": micros})]
@@ -103,12 +92,12 @@ class DecideItem(Body):
 
     def check(self) -> None:
         if self.decision_id is not None and match_id(self.decision_id) is None:
-            raise ValueError(_NOT_AN_ID)
+            raise ValueError(NOT_AN_ID)
         if self.exclude or self.actions is not None or self.baseline_arm is not UNSET:
             arms = [*self.exclude, self.baseline_arm] if isinstance(self.baseline_arm, str) else self.exclude
             actions = self.actions or ()
             max_costs = [action.max_cost for action in actions if action.max_cost]
-            _check_ids([*arms, *(action.id for action in actions), *chain(*max_costs)])
+            check_ids([*arms, *(action.id for action in actions), *chain(*max_costs)])
             _check_actions(actions)
             for cost in chain(*(max_cost.values() for max_cost in max_costs)):
                 micros(cost)
@@ -135,7 +124,8 @@ class DecideRequest(DecideItem, kw_only=True):
     }
 
     def check(self) -> None:
-        _check_id(self.campaign_id)
+        if match_id(self.campaign_id) is None:
+            raise ValueError(NOT_AN_ID)
         DecideItem.check(self)
 
 
@@ -151,7 +141,7 @@ class DecideBatch(Body):
     }
 
     def check(self) -> None:
-        _check_ids([self.campaign_id, *[item.decision_id for item in self.items if item.decision_id is not None]])
+        check_ids([self.campaign_id, *[item.decision_id for item in self.items if item.decision_id is not None]])
         for item in self.items:
             if item.exclude or item.actions is not None or item.baseline_arm is not UNSET:
                 item.check()
@@ -173,7 +163,7 @@ class FeedbackRequest(Body):
 
     def check(self) -> None:
         self.check_halves()
-        _check_ids([self.campaign_id, self.decision_id, *(self.costs or ())])
+        check_ids([self.campaign_id, self.decision_id, *(self.costs or ())])
 
     def check_halves(self) -> None:
         """Raise a ValueError unless the body has reward or costs, or is void."""
@@ -200,7 +190,7 @@ class FeedbackBatch(Body):
         # The reports of a batch share few campaigns and resources.
         names = {report.campaign_id for report in self.items}
         names.update(*[report.costs for report in self.items if report.costs])
-        _check_ids([*names, *[report.decision_id for report in self.items]])
+        check_ids([*names, *[report.decision_id for report in self.items]])
 
 
 _type_info: Callable[[type[Body]], Any] = cache(kinds.type_info)
