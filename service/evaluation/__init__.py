@@ -1,1 +1,1 @@
-"""What if: other policies and other budgets, asked of a campaign's log in a process of its own."""
+"""Evaluations: other policies and other budgets on a campaign's log, computed in a separate process."""

@@ -1,7 +1,7 @@
-"""Evaluations of a server: a few at once, each in a process of its own, the others wait their turn.
+"""Runs the evaluations of a server: a few at a time, each in its own process; the others wait in a queue.
 
-What is asked and what came of it stand in the table `evaluation`. While any of ours waits or runs, its row is touched
-every few seconds; one that was not for long belongs to a server that is gone, and has failed as interrupted.
+The table `evaluation` holds requests and results. The server updates `beat_at` of its queued and running evaluations
+every few seconds; an evaluation whose `beat_at` is old belonged to a server that is gone, and fails as interrupted.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Event, Lock, Thread, Timer
-from typing import IO, Any
+from typing import Any
 
 import orjson
 import structlog
-from sqlalchemy import insert, update
+from sqlalchemy import Update, insert, update
 
 from service.engine.administer import write_audit
 from service.ids import uuid7
@@ -28,11 +27,11 @@ from service.store import tables
 from service.store.database import Database
 from service.times import MICROS_PER_SECOND
 
-# How many may wait behind those that run.
 WAITING_MAX = 1_000
 BEAT_SECONDS = 3.0
 STOP_SECONDS = 2.0
 INTERRUPTED = {"code": "interrupted", "message": "the server that worked on it ended"}
+UNFINISHED = ("queued", "running")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
 log = structlog.get_logger(__name__)
@@ -40,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _Task:
-    """An evaluation that waits or runs here."""
+    """A queued or running evaluation of this server."""
 
     database: Database
     campaign: int
@@ -53,7 +52,7 @@ class _Task:
 
 
 class Evaluations:
-    """Threads that start processes and write down what they say; none as long as nobody asks."""
+    """Threads that start evaluation processes and store their output; none while there is nothing to run."""
 
     def __init__(self, *, at_once: int, seconds_max: float) -> None:
         self._at_once = at_once
@@ -61,13 +60,13 @@ class Evaluations:
         self._lock = Lock()
         self._waiting: deque[_Task] = deque()
         self._running: list[_Task] = []
-        self._workers = 0
+        self._workers = 0  # threads that take evaluations from the queue
         self._threads: list[Thread] = []
-        self._heart: Thread | None = None
+        self._heartbeat: Thread | None = None
         self._stopping = Event()
 
     def submit(self, database: Database, campaign_id: str, request: dict[str, Any], actor: str) -> dict[str, Any]:
-        """Write down a checked request and begin when it is its turn; what it is answered with."""
+        """Stores a checked request and queues it; returns the response body."""
         with self._lock:
             if self._stopping.is_set() or len(self._waiting) >= WAITING_MAX:
                 raise Unavailable("too many evaluations wait; try again later", kind="evaluations-full")
@@ -83,9 +82,9 @@ class Evaluations:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             if self._workers < self._at_once:
                 self._workers += 1
-                self._start_thread(self._work)
-            if self._heart is None or not self._heart.is_alive():
-                self._heart = self._start_thread(self._beat)
+                self._start_thread(self._run_queue)
+            if self._heartbeat is None or not self._heartbeat.is_alive():
+                self._heartbeat = self._start_thread(self._write_beats)
         return {"id": task.id, "campaign_id": campaign_id, "status": "queued"}
 
     def _start_thread(self, target: Any) -> Thread:
@@ -95,7 +94,7 @@ class Evaluations:
         return thread
 
     def stop(self) -> None:
-        """End what runs, and write down that it was interrupted."""
+        """Ends running processes and stores that queued and running evaluations were interrupted."""
         with self._lock:
             self._stopping.set()
             waiting = list(self._waiting)
@@ -105,12 +104,12 @@ class Evaluations:
                     task.process.kill()
             threads = list(self._threads)
         for task in waiting:
-            self._note(task, status="failed", error=INTERRUPTED)
+            self._store(task, status="failed", error=INTERRUPTED)
         for thread in threads:
             thread.join(STOP_SECONDS)
 
-    def _work(self) -> None:
-        """Take what waits, one after the other, until nothing does."""
+    def _run_queue(self) -> None:
+        """Runs queued evaluations one after the other until the queue is empty."""
         while True:
             with self._lock:
                 if not self._waiting or self._stopping.is_set():
@@ -121,15 +120,15 @@ class Evaluations:
             try:
                 self._run(task)
             except Exception as error:
-                log.error("an evaluation was left without an end", exc_info=error)
+                log.error("the end of an evaluation was not stored", exc_info=error)
             finally:
                 with self._lock:
                     self._running.remove(task)
 
     def _run(self, task: _Task) -> None:
-        self._note(task, status="running")
+        self._store(task, status="running")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
-        command = [sys.executable, "-m", "service.evaluation.worker"]
+        command = [sys.executable, "-m", "service.evaluation.process"]
         with subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -140,35 +139,34 @@ class Evaluations:
             task.process = process
             if self._stopping.is_set():
                 process.kill()
-            alarm = Timer(self._seconds_max, self._ring, [task])
+            alarm = Timer(self._seconds_max, self._time_out, [task])
             alarm.daemon = True
             alarm.start()
             try:
-                end = _conversation(process, task)
+                end = _last_message(process, task)
             finally:
                 alarm.cancel()
                 process.kill()
         if self._stopping.is_set() and "result" not in end:
-            self._note(task, status="failed", error=INTERRUPTED)
+            self._store(task, status="failed", error=INTERRUPTED)
         elif task.timed_out:
-            told = {"code": "took-too-long", "message": f"it took longer than {self._seconds_max:g} seconds"}
-            self._note(task, status="failed", error=told)
+            error = {"code": "took-too-long", "message": f"it took longer than {self._seconds_max:g} seconds"}
+            self._store(task, status="failed", error=error)
         elif "result" in end:
-            self._note(task, status="done", result=end["result"])
+            self._store(task, status="done", result=end["result"])
         elif "failed" in end:
-            self._note(task, status="failed", error=end["failed"])
+            self._store(task, status="failed", error=end["failed"])
         else:
-            log.error("an evaluation failed", evaluation=task.id, said=end.get("crashed"), code=process.returncode)
-            self._note(task, status="failed", error={"code": "internal", "message": "its process ended with an error"})
+            log.error("an evaluation failed", evaluation=task.id, error=end.get("crashed"), code=process.returncode)
+            self._store(task, status="failed", error={"code": "internal", "message": "its process ended with an error"})
 
-    def _ring(self, task: _Task) -> None:
+    def _time_out(self, task: _Task) -> None:
         task.timed_out = True
         if task.process is not None:
             task.process.kill()
 
-    def _note(self, task: _Task, *, status: str, error: Any = None, result: Any = None) -> None:
-        """Write down where an evaluation stands."""
-        evaluation = tables.evaluation
+    def _store(self, task: _Task, *, status: str, error: Any = None, result: Any = None) -> None:
+        """Stores the status of an evaluation."""
         with task.database.write() as connection:
             now = task.database.now_micros(connection)
             values: dict[str, Any] = {"status": status, "beat_at": now}
@@ -177,78 +175,70 @@ class Evaluations:
                 values |= {"progress": 1.0, "result": orjson.dumps(result).decode()}
             if error is not None:
                 values["error"] = orjson.dumps(error).decode()
-            connection.execute(
-                update(evaluation)
-                .where(evaluation.c.campaign == task.campaign, evaluation.c.id == task.id)
-                .values(**values)
-            )
+            connection.execute(_update_of(task).values(**values))
 
-    def _beat(self) -> None:
-        """Touch the rows of everything that waits or runs here, as long as something does."""
+    def _write_beats(self) -> None:
+        """Updates `beat_at` and the progress of the evaluations of this server while there are any."""
         while not self._stopping.wait(BEAT_SECONDS):
             with self._lock:
                 tasks = [*self._waiting, *self._running]
                 if not tasks:
-                    self._heart = None
+                    self._heartbeat = None
                     return
             try:
-                _touch(tasks)
+                database = tasks[0].database
+                with database.write() as connection:
+                    now = database.now_micros(connection)
+                    for task in tasks:
+                        unfinished = tables.evaluation.c.status.in_(UNFINISHED)
+                        connection.execute(
+                            _update_of(task).where(unfinished).values(progress=task.progress, beat_at=now)
+                        )
             except Exception as error:  # noqa: BLE001 - the next beat may reach the database again
                 log.warning("an evaluation's progress was not written", error=type(error).__name__)
 
 
-def _conversation(process: subprocess.Popen[bytes], task: _Task) -> dict[str, Any]:
-    """What the process says last; progress on the way. Its stdin stays open: it ends when that is closed."""
+def _update_of(task: _Task) -> Update:
+    evaluation = tables.evaluation
+    return update(evaluation).where(evaluation.c.campaign == task.campaign, evaluation.c.id == task.id)
+
+
+def _last_message(process: subprocess.Popen[bytes], task: _Task) -> dict[str, Any]:
+    """Sends the request and returns the last message of the process; {} if it ends without one.
+
+    Progress messages update the task. The process ends when its stdin is closed, so this leaves it open.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
-    asked = {"database_url": task.database.private_url, "campaign_id": task.campaign_id, "request": task.request}
+    message = {"database_url": task.database.private_url, "campaign_id": task.campaign_id, "request": task.request}
     try:
-        process.stdin.write(orjson.dumps(asked) + b"\n")
+        process.stdin.write(orjson.dumps(message) + b"\n")
         process.stdin.flush()
-        return _last_words(process.stdout, task)
+        for line in process.stdout:
+            if not line.endswith(b"\n"):
+                break
+            received: dict[str, Any] = orjson.loads(line)
+            if "progress" not in received:
+                return received
+            task.progress = min(max(received["progress"], 0.0), 1.0)
     except OSError:
-        return {}
-
-
-def _last_words(stdout: IO[bytes], task: _Task) -> dict[str, Any]:
-    for line in stdout:
-        if not line.endswith(b"\n"):
-            break
-        said: dict[str, Any] = orjson.loads(line)
-        if "progress" not in said:
-            return said
-        task.progress = min(max(said["progress"], 0.0), 1.0)
+        pass
     return {}
 
 
-def _touch(tasks: list[_Task]) -> None:
-    evaluation, database = tables.evaluation, tasks[0].database
-    with database.write() as connection:
-        now = database.now_micros(connection)
-        for task in tasks:
-            connection.execute(
-                update(evaluation)
-                .where(
-                    evaluation.c.campaign == task.campaign,
-                    evaluation.c.id == task.id,
-                    evaluation.c.status.in_(("queued", "running")),
-                )
-                .values(progress=task.progress, beat_at=now)
-            )
-
-
 def end_interrupted(database: Database) -> int:
-    """Write down that evaluations of servers that are gone were interrupted: all on SQLite, which serves one process;
-    on PostgreSQL those that nobody has touched for long. How many they were."""
+    """Marks evaluations of servers that are gone as interrupted and returns their number.
+
+    On SQLite, which serves one process, these are all unfinished ones; on PostgreSQL those with an old `beat_at`.
+    """
     evaluation = tables.evaluation
     with database.write() as connection:
         now = database.now_micros(connection)
-        values: Mapping[str, Any] = {
-            "status": "failed",
-            "error": orjson.dumps(INTERRUPTED).decode(),
-            "finished_at": now,
-        }
-        query = update(evaluation).where(evaluation.c.status.in_(("queued", "running"))).values(**values)
+        query = (
+            update(evaluation)
+            .where(evaluation.c.status.in_(UNFINISHED))
+            .values(status="failed", error=orjson.dumps(INTERRUPTED).decode(), finished_at=now)
+        )
         if database.dialect == "postgresql":
             query = query.where(evaluation.c.beat_at < now - LOST_AFTER_SECONDS * MICROS_PER_SECOND)
         return int(connection.execute(query).rowcount)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import reads
-from service.evaluation.asking import check_asked
+from service.evaluation.request import check_request
 from service.evaluation.runner import Evaluations
 from service.openapi import answers, takes
 from service.responses import json_answer
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/admin/campaigns/{campaign_id}", tags=["admin"])
 async def start_evaluation(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
     """Estimate from the log the results of other policies or other budgets; a separate process computes them."""
     body = (await parsed(request, EvaluationRequest)).model_dump()
-    await read(request, check_asked, campaign_id, body)
+    await read(request, check_request, campaign_id, body)
     evaluations = cast(Evaluations, request.app.state.evaluations)
     arguments = (database_of(request), campaign_id, body, principal.key_id)
     started = await to_thread.run_sync(evaluations.submit, *arguments, limiter=request.app.state.read_limiter)

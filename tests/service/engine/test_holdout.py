@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import FixedArm, evaluate
-from service.commands.console import campaign_numbers
+from service.commands.console import campaign_ids
 from service.domain.stage_one import rounds_of
 from service.engine import prune, replay
 from service.engine.cache import load_campaign
-from service.evaluation.logged import read_log
+from service.evaluation.campaign_log import read_log
 from tests.service.evaluation.logs import COSTS, REWARDS, campaign
 from tests.service.http_client import served
 
@@ -65,7 +65,7 @@ def is_sound(client):
     """Checks that the accounts and every decision follow from the log. Returns the number of decisions."""
     answer = client("GET", "/admin/campaigns/c/verify").json()
     assert answer["ok"], answer
-    (number,) = campaign_numbers(client.database, "c")
+    (number,) = campaign_ids(client.database, "c")
     found = replay.replay(client.database, number, advanced=lambda done, todo: None)
     assert found.difference is None, found.difference
     return found.decisions
@@ -213,7 +213,7 @@ def test_requests_with_arms_of_their_own_are_replaced_by_the_baseline_too(client
 def test_a_pruned_log_still_leads_to_its_decisions(client, changes):
     make(client, feedback={"late_window_seconds": 0}, **changes)
     play(client, 50, **({"baseline_arm": "a"} if "mode" in changes else {}))
-    (number,) = campaign_numbers(client.database, "c")
+    (number,) = campaign_ids(client.database, "c")
     found = prune.prunable(client.database, number, 2**62)
     prune.prune(client.database, found, actor="test", advanced=lambda step, done, todo: None)
     assert found.decisions == 49
@@ -250,6 +250,6 @@ def test_a_hold_out_begins_when_stage_one_is_over(client):
 
 def load(client):
     """Returns the campaign as the engine loads it."""
-    (number,) = campaign_numbers(client.database, "c")
+    (number,) = campaign_ids(client.database, "c")
     with client.database.read() as connection:
         return load_campaign(connection, number, 1)

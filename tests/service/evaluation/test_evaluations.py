@@ -191,7 +191,7 @@ def test_an_evaluation_reads_postgresql_too(postgresql_server):
 
 
 def test_a_process_ends_when_its_server_is_gone(client):
-    command = [sys.executable, "-m", "service.evaluation.worker"]
+    command = [sys.executable, "-m", "service.evaluation.process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         asked = {"database_url": client.database.private_url, "campaign_id": "c", "request": ASKED}
         process.stdin.write(orjson.dumps(asked) + b"\n")

@@ -1,4 +1,4 @@
-"""What an evaluation comes to: the candidates of a request on a campaign's log, in the caller's units."""
+"""Computes the result of an evaluation: the candidates of a request on a campaign's log, in the caller's units."""
 
 from __future__ import annotations
 
@@ -27,56 +27,55 @@ from cbwk_core.evaluation import (
 )
 from cbwk_core.evaluation.parallel import Progress
 from service.domain.campaign import Campaign
-from service.evaluation.logged import Logged, read_log
+from service.evaluation.campaign_log import CampaignLog, read_log
 from service.money import ONE, amount
 from service.store.database import Database
 
-# Share of the progress that reading the log is.
-READING = 0.2
-# Flights of a what-if: their spread shows what is luck.
+# Share of the progress that is reading the log.
+READING_SHARE = 0.2
+# Flights of a what-if; their spread shows the part of chance.
 FLIGHTS = 2
 # Points of a what-if's curves.
 POINTS_MAX = 60
 
-Told = Callable[[float], None]
+Report = Callable[[float], None]
 
 
-def work_out(database: Database, campaign_id: str, asked: Mapping[str, Any], told: Told) -> dict[str, Any]:
-    """The result of a request as the interface shows it; `told` hears of the progress from 0 to 1."""
+def evaluation_result(
+    database: Database, campaign_id: str, request: Mapping[str, Any], report: Report
+) -> dict[str, Any]:
+    """Returns the result of a request as the interface shows it; calls `report` with the progress from 0 to 1."""
     found = read_log(
         database,
         campaign_id,
-        rounds_max=asked["rounds_max"],
-        advanced=lambda done, todo: told(READING * done / max(todo, 1)),
+        rounds_max=request["rounds_max"],
+        advanced=lambda done, todo: report(READING_SHARE * done / max(todo, 1)),
     )
-    campaign = _with_budgets(found.campaign, asked["budgets"])
-    rng = np.random.default_rng(asked["seed"])
-    parts = len(asked["candidates"]) + bool(asked["what_if"])
-    result: dict[str, Any] = {
+    campaign = _with_budgets(found.campaign, request["budgets"])
+    rng = np.random.default_rng(request["seed"])
+    steps = len(request["candidates"]) + bool(request["what_if"])
+
+    def step(index: int) -> Progress:
+        """Converts the progress of one step to that of the whole."""
+        return lambda done, todo: report(READING_SHARE + (1.0 - READING_SHARE) * (index + done / max(todo, 1)) / steps)
+
+    return {
         "rounds": found.log.rounds,
         "left_out": found.left_out,
-        "level": asked["level"],
+        "level": request["level"],
         "budgets": dict(zip(campaign.resources, map(amount, campaign.budgets), strict=True)),
         "restriction": RESTRICTION,
-        "logged": _logged(found),
-        "candidates": [],
-        "what_if": None,
+        "logged": _logged_means(found),
+        "candidates": [
+            _candidate(found, campaign, candidate, request["level"], rng, step(index))
+            for index, candidate in enumerate(request["candidates"])
+        ],
+        "what_if": _what_if(found, campaign, rng, step(steps - 1)) if request["what_if"] else None,
     }
-    for index, candidate in enumerate(asked["candidates"]):
-        progress = _part(told, index, parts)
-        result["candidates"].append(_candidate(found, campaign, candidate, asked["level"], rng, progress))
-    if asked["what_if"]:
-        result["what_if"] = _what_if(found, campaign, rng, _part(told, parts - 1, parts))
-    return result
-
-
-def _part(told: Told, index: int, parts: int) -> Progress:
-    """The reports of one part of the work as reports of the whole."""
-    return lambda done, todo: told(READING + (1.0 - READING) * (index + done / max(todo, 1)) / parts)
 
 
 def _with_budgets(campaign: Campaign, budgets: Mapping[str, float]) -> Campaign:
-    """The campaign as it would be with other budgets, in one stage: a log tells nothing of a stage of its own."""
+    """Returns the campaign with other budgets, in one stage: a log has no stage of its own."""
     config = json.loads(json.dumps(campaign.config))
     for resource in config["resources"]:
         resource["budget"] = budgets.get(resource["id"], resource["budget"])
@@ -84,8 +83,8 @@ def _with_budgets(campaign: Campaign, budgets: Mapping[str, float]) -> Campaign:
     return replace(campaign, config=config)
 
 
-def _logged(found: Logged) -> dict[str, Any]:
-    """What happened, to compare with: means per round."""
+def _logged_means(found: CampaignLog) -> dict[str, Any]:
+    """Returns the means per round of the log itself, for comparison."""
     log = found.in_callers_rewards
     costs = log.costs.mean(axis=0) / ONE
     names = found.campaign.resources
@@ -93,8 +92,8 @@ def _logged(found: Logged) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _OnScaled:
-    """A target that sees rewards as policies do, whatever the scale it is evaluated on."""
+class _ScaledTarget:
+    """A target that learns from scaled rewards, whatever the scale of the evaluation."""
 
     target: Target
     scaled: Log
@@ -103,23 +102,23 @@ class _OnScaled:
         return self.target.probabilities(self.scaled, progress)
 
 
-def _target(found: Logged, campaign: Campaign, candidate: Mapping[str, Any]) -> Target:
+def _target(found: CampaignLog, campaign: Campaign, candidate: Mapping[str, Any]) -> Target:
     if candidate["type"] == "fixed":
         return FixedArm(campaign.arm_index[candidate["arm"]])
     if candidate["type"] == "uniform":
         return Uniform()
     config = {**campaign.config, "policy": {**candidate["policy"], "two_stage": "off"}}
     policy = _for_rounds(replace(campaign, config=config).policy, found.log.rounds)
-    return _OnScaled(Trained(policy), found.log)
+    return _ScaledTarget(Trained(policy), found.log)
 
 
 def _for_rounds(policy: SquareCBwK, rounds: int) -> SquareCBwK:
-    """A policy does not end before the log does."""
+    """Extends the horizon to the length of the log."""
     return replace(policy, horizon=max(policy.horizon, rounds))
 
 
 def _candidate(
-    found: Logged,
+    found: CampaignLog,
     campaign: Campaign,
     candidate: Mapping[str, Any],
     level: float,
@@ -127,10 +126,10 @@ def _candidate(
     progress: Progress,
 ) -> dict[str, Any]:
     log = found.in_callers_rewards
-    # Costs above a hold are booked in full, so the largest ever seen may be above the declared ones.
+    # Costs above a hold are booked in full, so logged costs may exceed the configured maxima.
     max_cost = np.maximum(np.array(campaign.max_costs, dtype=np.float64), log.costs.max(axis=0))
     low, high = found.reward_range
-    came_to = evaluate(
+    evaluation = evaluate(
         log,
         _target(found, campaign, candidate),
         rng=rng,
@@ -143,18 +142,18 @@ def _candidate(
     )
     return {
         "candidate": dict(candidate),
-        "estimates": {name: _estimate(campaign, getattr(came_to, name)) for name in ("ips", "snips", "dr")},
-        "effective_sample_size": came_to.overlap.effective,
-        "overlap": came_to.overlap._asdict(),
-        "weight_max": came_to.weight_max,
-        "weight_max_from": came_to.weight_max_from,
-        "warnings": [caution._asdict() for caution in came_to.cautions],
-        **_run_out(campaign, came_to),
+        "estimates": {name: _estimate(campaign, getattr(evaluation, name)) for name in ("ips", "snips", "dr")},
+        "effective_sample_size": evaluation.overlap.effective,
+        "overlap": evaluation.overlap._asdict(),
+        "weight_max": evaluation.weight_max,
+        "weight_max_from": evaluation.weight_max_from,
+        "warnings": [caution._asdict() for caution in evaluation.cautions],
+        **_run_out(campaign, evaluation),
     }
 
 
 def _estimate(campaign: Campaign, estimate: Estimate) -> dict[str, Any]:
-    def one(index: int, unit: float) -> dict[str, Any]:
+    def mean(index: int, unit: float) -> dict[str, Any]:
         return {
             "value": float(estimate.value[index]) / unit,
             "error": float(estimate.error[index]) / unit,
@@ -162,13 +161,13 @@ def _estimate(campaign: Campaign, estimate: Estimate) -> dict[str, Any]:
             "bernstein": (estimate.bernstein[index] / unit).tolist(),
         }
 
-    costs = {name: one(1 + index, float(ONE)) for index, name in enumerate(campaign.resources)}
-    return {"reward": one(0, 1.0), "costs": costs}
+    costs = {name: mean(1 + index, float(ONE)) for index, name in enumerate(campaign.resources)}
+    return {"reward": mean(0, 1.0), "costs": costs}
 
 
-def _run_out(campaign: Campaign, came_to: Evaluation) -> dict[str, Any]:
-    end = came_to.run_out
-    assert end is not None, "budgets were given"
+def _run_out(campaign: Campaign, evaluation: Evaluation) -> dict[str, Any]:
+    end = evaluation.run_out
+    assert end is not None, "evaluate was given budgets"
     shown = {
         "share": end.share._asdict(),
         "reward": end.reward._asdict(),
@@ -178,10 +177,10 @@ def _run_out(campaign: Campaign, came_to: Evaluation) -> dict[str, Any]:
     return {"run_out": shown, "summary": run_out_sentence(end, campaign.resources)}
 
 
-def _what_if(found: Logged, campaign: Campaign, rng: np.random.Generator, progress: Progress) -> dict[str, Any]:
-    """The campaign's own policy flown over its log again, with these budgets and with its own."""
+def _what_if(found: CampaignLog, campaign: Campaign, rng: np.random.Generator, progress: Progress) -> dict[str, Any]:
+    """Runs the campaign's own policy over its log again, with the requested and with its own budgets."""
     policy = _for_rounds(_with_budgets(found.campaign, {}).policy, found.log.rounds)
-    flown = what_if_budgets(
+    flights = what_if_budgets(
         found.log,
         policy,
         budget=np.array(campaign.budgets, dtype=np.float64),
@@ -189,35 +188,35 @@ def _what_if(found: Logged, campaign: Campaign, rng: np.random.Generator, progre
         runs=FLIGHTS,
         progress=progress,
     )
-    kept = np.unique(np.linspace(0, flown.changed.rounds.size - 1, POINTS_MAX).round().astype(np.int64))
+    points = np.unique(np.linspace(0, flights.changed.rounds.size - 1, POINTS_MAX).round().astype(np.int64))
     low, high = found.reward_range
-    played = found.log.played.cumsum()[flown.changed.rounds - 1]
+    played = found.log.played.cumsum()[flights.changed.rounds - 1]
     actual = {
-        "reward": (played * low + flown.actual_reward * (high - low))[kept].tolist(),
-        "spent": _by_resource(campaign, flown.actual_spent[kept] / ONE),
+        "reward": (played * low + flights.actual_reward * (high - low))[points].tolist(),
+        "spent": _by_resource(campaign, flights.actual_spent[points] / ONE),
     }
     return {
-        "assumption": flown.assumption,
-        "rounds": flown.changed.rounds[kept].tolist(),
-        "changed": _flights(campaign, flown.changed, kept, (low, high)),
-        "control": _flights(campaign, flown.control, kept, (low, high)),
+        "assumption": flights.assumption,
+        "rounds": flights.changed.rounds[points].tolist(),
+        "changed": _flights(campaign, flights.changed, points, (low, high)),
+        "control": _flights(campaign, flights.control, points, (low, high)),
         "actual": actual,
     }
 
 
 def _flights(
-    campaign: Campaign, flights: Flights, kept: NDArray[np.int64], reward_range: tuple[float, float]
+    campaign: Campaign, flights: Flights, points: NDArray[np.int64], reward_range: tuple[float, float]
 ) -> dict[str, Any]:
-    """Means of the flights at some points, and the spread of their ends."""
+    """Returns the means of the flights at the given points, and the spread of their ends."""
     low, high = reward_range
     reward = flights.plays * low + flights.reward * (high - low)
     end = reward[:, -1]
     spent, prices = flights.spent / ONE, flights.prices * (ONE * (high - low))
     return {
-        "reward": reward.mean(axis=0)[kept].tolist(),
+        "reward": reward.mean(axis=0)[points].tolist(),
         "reward_at_end": {"value": float(end.mean()), "lower": float(end.min()), "upper": float(end.max())},
-        "spent": _by_resource(campaign, spent.mean(axis=0)[kept]),
-        "marginal_value": _by_resource(campaign, prices.mean(axis=0)[kept]),
+        "spent": _by_resource(campaign, spent.mean(axis=0)[points]),
+        "marginal_value": _by_resource(campaign, prices.mean(axis=0)[points]),
         "matched": float(flights.matched.mean()),
     }
 

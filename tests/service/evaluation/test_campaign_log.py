@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import Uniform, evaluate
-from service.evaluation.logged import NothingLogged, read_log
+from service.evaluation.campaign_log import EmptyLog, read_log
 from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
@@ -91,7 +91,7 @@ def test_with_more_arms_than_are_explained_eligible_is_what_could_be_paid(client
 
 def test_the_newest_rounds_are_taken_and_a_campaign_without_any_says_so(client, database):
     make(client)
-    with pytest.raises(NothingLogged, match="nothing was decided"):
+    with pytest.raises(EmptyLog, match="nothing was decided"):
         read(database)
     play(client, 100)
     whole, newest = read(database), read(database, rounds_max=30)

@@ -1,4 +1,4 @@
-"""Whether an evaluation can be asked of a campaign."""
+"""Checks an evaluation request against its campaign."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from service.reads.shared import stored_campaign
 ONE_STAGE = ("auto", "off", False)
 
 
-def check_asked(connection: Connection, campaign_id: str, asked: dict[str, Any]) -> None:
-    """Raise a Problem for arms, resources and policies that the campaign cannot have."""
+def check_request(connection: Connection, campaign_id: str, request: dict[str, Any]) -> None:
+    """Raises a Problem that lists every arm, resource and policy setting the campaign cannot have."""
     campaign = stored_campaign(connection, campaign_id).campaign
     if not campaign.arms:
         raise Conflict("the campaign has no arms of its own, so there is no log of them", kind="nothing-to-evaluate")
     errors = [
         {"field": f"budgets.{name}", "message": "is not a resource of the campaign"}
-        for name in asked["budgets"]
+        for name in request["budgets"]
         if name not in campaign.resources
     ]
-    for index, candidate in enumerate(asked["candidates"]):
-        errors += _wrong(campaign, candidate, f"candidates.{index}")
+    for index, candidate in enumerate(request["candidates"]):
+        errors += _candidate_errors(campaign, candidate, f"candidates.{index}")
     if errors:
         raise Invalid("the evaluation cannot be made", kind="invalid-evaluation", errors=errors)
 
 
-def _wrong(campaign: Campaign, candidate: dict[str, Any], place: str) -> list[dict[str, str]]:
+def _candidate_errors(campaign: Campaign, candidate: dict[str, Any], field: str) -> list[dict[str, str]]:
     if candidate["type"] == "fixed" and candidate["arm"] not in campaign.arm_index:
-        return [{"field": f"{place}.arm", "message": "is not an arm of the campaign"}]
+        return [{"field": f"{field}.arm", "message": "is not an arm of the campaign"}]
     if candidate["type"] == "policy":
         if candidate["policy"]["two_stage"] not in ONE_STAGE:
-            return [{"field": f"{place}.policy.two_stage", "message": "must be off: a log has no stage of its own"}]
+            return [{"field": f"{field}.policy.two_stage", "message": "must be off: a log has no stage of its own"}]
         try:
             check_config({**campaign.config, "policy": {**candidate["policy"], "two_stage": "off"}})
         except Misfit as misfit:
-            return [{"field": f"{place}.{misfit.field}", "message": misfit.message}]
+            return [{"field": f"{field}.{misfit.field}", "message": misfit.message}]
     return []

@@ -1,0 +1,295 @@
+"""Reads a campaign's log as the arrays of `cbwk_core.evaluation`: amounts in millionths, rewards scaled to [0, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from cbwk_core import NULL_ARM
+from cbwk_core.evaluation import Log
+from service.domain.campaign import Campaign
+from service.domain.explanation import EXPLAINED_ARMS_MAX, shares
+from service.engine.cache import load_campaign
+from service.domain.holdout import SHADOW
+from service.reads.shared import StoredCampaign, stored_campaign
+from service.store import tables
+from service.store.database import Database
+from service.store.opening_balance import opening_of
+
+# Sequence numbers per read transaction, so that none is long.
+WINDOW = 5_000
+# Numbers in memory, 8 bytes each; of a longer log the newest rounds are read.
+NUMBERS_MAX = 100_000_000
+# Arrays with one number per round and arm that an evaluation allocates.
+ARRAYS_PER_ARM = 4
+
+_FIELDS = (
+    "sequence",
+    "config_version",
+    "arm",
+    "reason",
+    "probability",
+    "context",
+    "exclude",
+    "actions",
+    "explanation",
+)
+_FINAL_STATUSES = ("settled", "voided", "expired", "late")
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+Advanced = Callable[[int, int], None]
+
+
+class EmptyLog(Exception):  # noqa: N818 - the result of an evaluation, not a bug
+    """The log has nothing that can be evaluated; the message says why."""
+
+
+@dataclass(frozen=True)
+class CampaignLog:
+    """The rounds of a campaign that can be evaluated, and the numbers of rounds left out."""
+
+    campaign: Campaign
+    log: Log
+    left_out: dict[str, int]
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The campaign's smallest and largest reward."""
+        reward = self.campaign.config["reward"]
+        return float(reward["min"]), float(reward["max"])
+
+    @property
+    def in_callers_rewards(self) -> Log:
+        """The same log with rewards as callers report them; a null round earns 0 on any scale."""
+        low, high = self.reward_range
+        return replace(self.log, reward=np.where(self.log.played, low + self.log.reward * (high - low), 0.0))
+
+
+def read_log(database: Database, campaign_id: str, *, rounds_max: int, advanced: Advanced) -> CampaignLog:
+    """Returns the newest rounds whose outcome was learnt, and the null rounds between them.
+
+    Left out are decisions without an outcome yet, decisions that taught nothing (void, late, a missing reward that is
+    not counted) and decisions with actions of their own: no log says what the actions of other requests would earn.
+    """
+    with database.read() as connection:
+        head = stored_campaign(connection, campaign_id)
+        opening = opening_of(connection, head.campaign.number)
+        after, older = _start(connection, head, min(rounds_max, _rounds_max(head.campaign)))
+        versions = {
+            version: load_campaign(connection, head.campaign.number, version)
+            for version in range(1, head.campaign.version + 1)
+        }
+    left_out = {"unsettled": 0, "untaught": 0, "actions": 0, "older": older}
+    left_out["pruned"] = opening.decisions if opening is not None else 0
+    windows = _windows(database, head, after, advanced)
+    rounds = _joined([_rounds(head.campaign, versions, window, left_out) for window in windows])
+    free = _free_balances(database, head) if len(head.campaign.arms) > EXPLAINED_ARMS_MAX else None
+    if not (rounds.arm != NULL_ARM).any():
+        raise EmptyLog("no decision for one of the campaign's arms has an outcome that was learnt")
+    return CampaignLog(head.campaign, _log(head.campaign, versions, rounds, free), left_out)
+
+
+def _rounds_max(campaign: Campaign) -> int:
+    arms = max(1, len(campaign.arms))
+    vectors = arms if campaign.arm_encoder is not None else 1
+    return max(2, NUMBERS_MAX // (campaign.dimension * vectors + ARRAYS_PER_ARM * arms))
+
+
+def _start(connection: Connection, head: StoredCampaign, rounds_max: int) -> tuple[int, int]:
+    """Returns the sequence number after which the newest rounds begin, and the number of older rounds."""
+    decision = tables.decision
+    mine = (decision.c.campaign == head.campaign.number, decision.c.sequence <= head.sequence)
+    query = select(decision.c.sequence, decision.c.round).where(*mine)
+    newest_first = query.order_by(decision.c.sequence.desc())
+    first = connection.execute(newest_first.offset(rounds_max - 1).limit(1)).first()
+    if first is None:
+        return 0, 0
+    oldest = connection.execute(query.order_by(decision.c.sequence).limit(1)).first()
+    return int(first.sequence) - 1, int(first.round) - int(oldest.round if oldest is not None else 0)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Consecutive decisions of the log, with the lesson of each and the set of those that are final."""
+
+    rows: Sequence[Any]
+    lessons: dict[int, str]
+    final: set[int]
+
+
+def _windows(database: Database, head: StoredCampaign, after: int, advanced: Advanced) -> Iterator[_Window]:
+    decision, outcome = tables.decision, tables.outcome
+    number, last = head.campaign.number, head.sequence
+    decisions = select(*(decision.c[name] for name in _FIELDS)).where(decision.c.campaign == number)
+    outcomes = select(outcome.c.decision, outcome.c.status, outcome.c.taught).where(
+        outcome.c.campaign == number, outcome.c.sequence <= last
+    )
+    for start in range(after, last, WINDOW):
+        until = min(start + WINDOW, last)
+        with database.read() as connection:
+            rows = connection.execute(
+                decisions.where(decision.c.sequence > start, decision.c.sequence <= until).order_by(decision.c.sequence)
+            ).all()
+            ends = connection.execute(outcomes.where(outcome.c.decision > start, outcome.c.decision <= until)).all()
+        advanced(until - after, last - after)
+        if rows:
+            lessons = {sequence: lesson for sequence, _, lesson in ends if lesson is not None}
+            yield _Window(rows, lessons, {sequence for sequence, status, _ in ends if status in _FINAL_STATUSES})
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Rounds in the order of the log."""
+
+    sequence: Integers
+    version: Integers
+    arm: Integers
+    probability: Floats
+    context: Floats  # (n, p)
+    outcome: Floats  # (n, 1 + d): reward in [0, 1], costs in millionths
+    drawn: Floats  # (n, arms): probability of each arm, where the explanation has it
+    offered: Booleans  # (n, arms)
+    shadow: Booleans  # (n,): the caller chose the arm, not the policy
+
+
+def _rounds(campaign: Campaign, versions: Mapping[int, Campaign], window: _Window, left_out: dict[str, int]) -> _Rounds:
+    usable = []
+    for row in window.rows:
+        if row.actions is not None:
+            left_out["actions"] += 1
+        elif row.arm != NULL_ARM and row.sequence not in window.lessons:
+            left_out["untaught" if row.sequence in window.final else "unsettled"] += 1
+        else:
+            usable.append(row)
+    size, arms, resources = len(usable), len(campaign.arms), len(campaign.resources)
+    outcome, offered = np.zeros((size, 1 + resources)), np.zeros((size, arms), dtype=bool)
+    masks: dict[tuple[int, str | None], Booleans] = {}
+    for index, row in enumerate(usable):
+        key = (row.config_version, row.exclude)
+        if key not in masks:
+            masks[key] = _offered(versions[row.config_version], row.exclude, arms)
+        offered[index] = masks[key]
+        lesson = window.lessons.get(row.sequence)
+        if lesson is not None:
+            outcome[index] = orjson.loads(lesson)
+    return _Rounds(
+        sequence=np.array([row.sequence for row in usable], dtype=np.int64),
+        version=np.array([row.config_version for row in usable], dtype=np.int64),
+        arm=np.array([row.arm for row in usable], dtype=np.int64),
+        probability=np.array([row.probability for row in usable], dtype=np.float64),
+        context=campaign.encoder.encode_many(orjson.loads(row.context) for row in usable).vectors,
+        outcome=outcome,
+        drawn=shares([row.explanation for row in usable], resources, arms),
+        offered=offered,
+        shadow=np.array([row.reason == SHADOW for row in usable], dtype=bool),
+    )
+
+
+def _offered(campaign: Campaign, exclude: str | None, arms: int) -> Booleans:
+    """Returns the arms that a request could get, budgets aside."""
+    mask = np.zeros(arms, dtype=bool)
+    mask[: len(campaign.arms)] = True
+    mask[list(campaign.retired)] = False
+    for arm in orjson.loads(exclude) if exclude is not None else ():
+        if arm in campaign.arm_index:
+            mask[campaign.arm_index[arm]] = False
+    return mask
+
+
+def _joined(windows: Sequence[_Rounds]) -> _Rounds:
+    if not windows:
+        raise EmptyLog("nothing was decided yet")
+    names = [field.name for field in fields(_Rounds)]
+    return _Rounds(**{name: np.concatenate([getattr(window, name) for window in windows]) for name in names})
+
+
+def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, free: _FreeBalances | None) -> Log:
+    rows, played = np.arange(rounds.arm.size), rounds.arm != NULL_ARM
+    if free is None:
+        eligible = rounds.drawn > 0.0
+    else:
+        left = free.before(rounds.sequence)
+        eligible = rounds.offered.copy()
+        for version, then in versions.items():
+            mine = rounds.version == version
+            holds = np.array(then.holds, dtype=np.int64)
+            eligible[mine, : holds.shape[0]] &= (left[mine, None, :] >= holds).all(axis=2)
+    # A null round of probability 1 had no eligible arm.
+    eligible[~played & (rounds.probability >= 1.0) & ~rounds.shadow] = False
+    rounds.drawn[rounds.shadow] = 0.0
+    eligible[rows[played], rounds.arm[played]] = True
+    rounds.drawn[rows[played], rounds.arm[played]] = rounds.probability[played]
+    return Log.of(
+        features=campaign.features(rounds.context, campaign.arm_vectors),
+        eligible=eligible,
+        offered=rounds.offered | eligible,
+        arm=rounds.arm,
+        propensity=np.minimum(rounds.probability, 1.0),
+        reward=rounds.outcome[:, 0],
+        costs=rounds.outcome[:, 1:],
+        probabilities=None if free is not None else np.where(eligible, rounds.drawn, 0.0),
+    )
+
+
+@dataclass(frozen=True)
+class _FreeBalances:
+    """The free amount of every resource after every movement of the accounts."""
+
+    sequence: Integers  # (movements,), in order
+    to_end: Integers  # (movements + 1, d): change of the free amount from here to the end
+    end: Integers  # (d,)
+
+    def before(self, sequences: Integers) -> Integers:
+        """Returns the free amounts just before these sequence numbers, (n, d)."""
+        return np.asarray(self.end - self.to_end[np.searchsorted(self.sequence, sequences)])
+
+
+def _free_balances(database: Database, head: StoredCampaign) -> _FreeBalances:
+    """Counts back from the current accounts, since the beginning of the log may be pruned."""
+    number, size, account = head.campaign.number, len(head.campaign.resources), tables.account
+    with database.read() as connection:
+        last = stored_campaign(connection, head.campaign.id).sequence
+        accounts = connection.execute(
+            select(account).where(account.c.campaign == number).order_by(account.c.resource)
+        ).mappings()
+        end = np.array([row["granted"] - row["held"] - row["spent"] for row in accounts], dtype=np.int64)
+        movements = _movements(connection, number, last, size)
+    movements.sort(key=lambda movement: movement[0])
+    amounts = np.array([amounts for _, amounts in movements], dtype=np.int64).reshape(-1, size)
+    to_end = np.concatenate([amounts[::-1].cumsum(axis=0)[::-1], np.zeros((1, size), dtype=np.int64)])
+    return _FreeBalances(np.array([sequence for sequence, _ in movements], dtype=np.int64), to_end, end)
+
+
+def _movements(connection: Connection, number: int, last: int, size: int) -> list[tuple[int, list[int]]]:
+    """Returns the change of the free amounts by each row of the log."""
+    decision, outcome, grant = tables.decision, tables.outcome, tables.grant
+    held = connection.execute(
+        select(decision.c.sequence, decision.c.hold).where(
+            decision.c.campaign == number, decision.c.sequence <= last, decision.c.hold.is_not(None)
+        )
+    )
+    holds: dict[int, list[int]] = {row.sequence: orjson.loads(row.hold) for row in held}
+    movements = [(sequence, [-amount for amount in amounts]) for sequence, amounts in holds.items()]
+    zero = [0] * size
+    settled = connection.execute(
+        select(outcome.c.sequence, outcome.c.decision, outcome.c.released, outcome.c.spent).where(
+            outcome.c.campaign == number, outcome.c.sequence <= last
+        )
+    )
+    for row in settled:
+        released = holds.get(row.decision, zero) if row.released else zero
+        spent = orjson.loads(row.spent) if row.spent is not None else zero
+        movements.append((row.sequence, [back - cost for back, cost in zip(released, spent, strict=True)]))
+    grants = connection.execute(select(grant).where(grant.c.campaign == number, grant.c.sequence <= last))
+    for grant_row in grants:
+        change = grant_row.amount if grant_row.kind == "budget" else -grant_row.amount
+        movements.append((grant_row.sequence, [change if index == grant_row.resource else 0 for index in range(size)]))
+    return movements
