@@ -1,9 +1,8 @@
 """The `cbwk` command.
 
-A command is a function of this file or of `service.commands` that reads its options, imports the module that does the
-work, and calls it.
-Whatever goes wrong for a reason the caller can mend is a `typer.TyperException`: one line on stderr and its exit code,
-2 for a wrong value and 1 for the rest.
+A command is a function in this file or in `service.commands`; it reads its options and imports only what it needs.
+An error that the caller can fix is a `typer.TyperException`: one line on stderr, with exit code 2 for a wrong value and
+1 otherwise.
 """
 
 import sys
@@ -17,7 +16,7 @@ from service.commands import bench, campaign, demo, evaluate, export, key, prune
 from service.commands.console import DatabaseUrl, settings_of
 from service.settings import describe_environment
 
-# Plain help and plain tracebacks: both are read in logs and pipes as often as on a terminal.
+# Help and tracebacks without decoration: logs and pipes show them as often as terminals.
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 _ENVIRONMENT_HELP = "\b\nEnvironment:\n" + "\n".join(f"  {line}" for line in describe_environment())
@@ -40,8 +39,8 @@ def cbwk(
 
 @app.command(epilog=_ENVIRONMENT_HELP)
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on; wins over CBWK_HOST.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; wins over CBWK_PORT.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; overrides CBWK_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; overrides CBWK_PORT.")] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP interface until stopped by Ctrl+C or SIGTERM."""
@@ -71,7 +70,7 @@ def serve(
 
 @app.command()
 def migrate(database_url: DatabaseUrl = None) -> None:
-    """Bring the database to the tables of this version."""
+    """Migrate the database to the tables of this version."""
     settings = settings_of(database_url=database_url)
 
     from service.store.errors import DatabaseError
@@ -98,7 +97,7 @@ app.add_typer(campaign.app, name="campaign")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code of the process."""
+    """Runs one command and returns the exit code of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(arguments or ["--help"], prog_name="cbwk", standalone_mode=False)

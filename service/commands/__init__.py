@@ -1,1 +1,1 @@
-"""The commands of `cbwk` that have a file of their own."""
+"""The commands of `cbwk`, one module each."""

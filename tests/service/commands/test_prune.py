@@ -70,7 +70,7 @@ def test_what_would_go_is_shown_first_and_then_goes(url, capsys):
     assert counted(url) == 40
     assert main(["prune", "--before", TOMORROW, "--database-url", url]) == 0
     shown = capsys.readouterr().out
-    assert "decisions gone" in shown
+    assert "decisions deleted" in shown
     assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["c", "19"], ["other", "19"]]
     assert counted(url) == 2
     for command in ("verify", "replay"):
