@@ -1,77 +1,77 @@
-// The service's own interface, with the tab's key; every failure in words.
+// Requests to the service with the tab's key; every failure becomes a message for people.
 
 const ROOT = new URL("../../", import.meta.url);
 const KEY = "cbwk.key";
-const PATIENCE_MS = 15000;
+const TIMEOUT_MS = 15000;
 
-/** What went wrong, for people; `status` 0 is no answer at all. */
-export class Trouble extends Error {
-  constructor(words, { status = 0, kind = "", retrySeconds = null } = {}) {
-    super(words);
+/** A failed request, with a message for people; `status` is 0 without a response. */
+export class ServiceError extends Error {
+  constructor(message, { status = 0, kind = "", retrySeconds = null } = {}) {
+    super(message);
     this.status = status;
     this.kind = kind;
     this.retrySeconds = retrySeconds;
   }
 }
 
-export const keptKey = () => sessionStorage.getItem(KEY);
-export const keepKey = (key) => sessionStorage.setItem(KEY, key);
-export const dropKey = () => sessionStorage.removeItem(KEY);
+export const storedKey = () => sessionStorage.getItem(KEY);
+export const storeKey = (key) => sessionStorage.setItem(KEY, key);
+export const deleteKey = () => sessionStorage.removeItem(KEY);
 
-/** By how much this machine's clock is behind the service's, in milliseconds. */
-let clockBehind = 0;
-export const now = () => Date.now() + clockBehind;
+/** The service's clock minus this machine's, in milliseconds. */
+let clockOffset = 0;
+export const now = () => Date.now() + clockOffset;
 
-/** The answer to one request, or Trouble. */
-export async function ask(path, { method = "GET", body, key = keptKey() } = {}) {
+/** Returns the body of a successful response; throws a ServiceError otherwise. */
+export async function request(path, { method = "GET", body, key = storedKey() } = {}) {
   const headers = { Authorization: `Bearer ${key}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer;
+  let response;
   try {
-    answer = await fetch(new URL(path, ROOT), {
+    response = await fetch(new URL(path, ROOT), {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
       cache: "no-store",
       credentials: "omit",
-      signal: AbortSignal.timeout(PATIENCE_MS),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    const date = Date.parse(answer.headers.get("date") ?? "");
-    // The header has whole seconds: smaller differences say nothing.
-    if (!Number.isNaN(date)) clockBehind = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
-    if (answer.ok) return await answer.json();
+    const date = Date.parse(response.headers.get("date") ?? "");
+    // The header has whole seconds: smaller differences mean nothing.
+    if (!Number.isNaN(date)) clockOffset = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+    if (response.ok) return await response.json();
   } catch (error) {
-    if (error.name === "TimeoutError") throw new Trouble("The service has not answered for 15 seconds.");
-    throw new Trouble("No connection to the service.");
+    if (error.name === "TimeoutError") throw new ServiceError("The service did not answer within 15 seconds.");
+    throw new ServiceError("No connection to the service.");
   }
-  throw await troubleOf(answer);
+  throw await errorOf(response);
 }
 
-async function troubleOf(answer) {
+async function errorOf(response) {
   let problem = {};
   try {
-    problem = await answer.json();
+    problem = await response.json();
   } catch {
-    // A proxy's own page, for instance: its status has to do.
+    // A proxy's own page, for instance: the status must suffice.
   }
   const kind = String(problem.type ?? "").replace("urn:cbwk:problem:", "");
-  const retrySeconds = Number(answer.headers.get("retry-after")) || null;
-  return new Trouble(wordsFor(answer.status, kind, problem), { status: answer.status, kind, retrySeconds });
+  const retrySeconds = Number(response.headers.get("retry-after")) || null;
+  return new ServiceError(messageFor(response.status, kind, problem), { status: response.status, kind, retrySeconds });
 }
 
 const UNAVAILABLE = {
   "database-away": "The service is up, but its database does not answer.",
-  "queue-full": "The service has more to do than it can, and put this off.",
-  "deadline-passed": "The service did not get to it in time. A change may have been made all the same.",
+  "queue-full": "The service is overloaded and refused the request.",
+  "deadline-passed": "The service did not answer in time. The change may have been made.",
   "not-ready": "The service is starting.",
 };
 
-function wordsFor(status, kind, problem) {
+function messageFor(status, kind, problem) {
   const detail = problem.detail ? `${problem.detail.charAt(0).toUpperCase()}${problem.detail.slice(1)}.` : "";
-  if (status === 401) return "This key is not valid, or not any more.";
-  if (status === 403) return `This key does not allow that: ${problem.detail ?? "it is forbidden"}.`;
-  if (kind === "campaign-not-found") return "There is no such campaign, or this key may not see it.";
-  if (kind === "decision-not-found") return "There is no such decision in this campaign, or it was pruned.";
+  if (status === 401) return "This key is invalid or was revoked.";
+  if (status === 403) return `This key does not allow this: ${problem.detail ?? "it is forbidden"}.`;
+  if (kind === "campaign-not-found") return "This campaign does not exist, or this key has no access to it.";
+  if (kind === "decision-not-found") return "This decision does not exist in this campaign, or it was pruned.";
   if (status === 422 && problem.errors?.length) {
     return problem.errors.map((error) => `${error.field}: ${error.message}`).join("; ");
   }
@@ -80,12 +80,12 @@ function wordsFor(status, kind, problem) {
   return detail || `The service answered ${status}.`;
 }
 
-/** All items of a list, page by page. */
+/** Returns all items of a list, page by page. */
 export async function all(path, pagesMax = 20) {
   const items = [];
   let cursor = null;
   for (let page = 0; page < pagesMax; page += 1) {
-    const found = await ask(`${path}?limit=1000${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
+    const found = await request(`${path}?limit=1000${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`);
     items.push(...found.items);
     cursor = found.next_cursor;
     if (!cursor) break;

@@ -1,6 +1,6 @@
-// What somebody who was just woken up has to know first. Pure: the rules and nothing else.
+// Rules that find what is wrong with a campaign and how urgent it is. Pure functions.
 
-import { amount, duration, percent } from "./words.js";
+import { amount, duration, percent } from "./format.js";
 
 export const CRITICAL = 3;
 export const WARNING = 2;
@@ -10,18 +10,18 @@ export const LEVELS = ["fine", "notice", "warning", "critical"];
 
 const FAST_PACE = 1.1;
 const SLOW_PACE = 0.8;
-// Of the flight: a budget that is used up within it cannot wait for the morning.
+// Share of the flight: a budget that ends within it is critical.
 const SOON = 0.05;
 const HELD_SHARE = 0.25;
 const QUIET_SECONDS = 15 * 60;
 
-/** Of an item of /admin/budgets: how urgent it is, within that how much, and why. */
+/** Returns the level, the weight within that level, and the reasons for an item of /admin/budgets. */
 export function attentionOf(item, nowMs) {
   const found = [];
-  const add = (level, weight, words) => found.push({ level, weight, words });
+  const add = (level, weight, text) => found.push({ level, weight, text });
   if (item.status !== "archived") {
     for (const one of item.resources) ofResource(item, one, add);
-    if (item.status === "paused") add(NOTICE, 2, "Paused: every request gets no arm.");
+    if (item.status === "paused") add(NOTICE, 2, "Paused: requests get no arm.");
     else ofActive(item, nowMs, add);
   }
   found.sort((a, b) => b.level - a.level || b.weight - a.weight);
@@ -37,9 +37,9 @@ function ofResource(item, one, add) {
   if (item.status !== "active" || item.flight >= 1) return;
   if (one.pace !== null && one.pace > FAST_PACE && item.flight > 0.01 && !item.exhausted) {
     const end = 1 / one.pace;
-    const when = item.flight < end ? `lasts to ${percent(end)} of the flight` : "is as good as used up";
+    const when = item.flight < end ? `lasts until ${percent(end)} of the flight` : "is almost used up";
     const level = end - item.flight < SOON ? CRITICAL : WARNING;
-    add(level, 5 + one.pace / (1 + one.pace), `${one.id} runs at ${one.pace.toFixed(2)}× its plan and ${when}.`);
+    add(level, 5 + one.pace / (1 + one.pace), `${one.id} is spent at ${one.pace.toFixed(2)}× plan and ${when}.`);
   }
   if (one.granted > 0 && one.held / one.granted > HELD_SHARE) {
     const share = one.held / one.granted;
@@ -55,23 +55,23 @@ function ofActive(item, nowMs, add) {
   if (item.exhausted) {
     const scarce = item.resources.reduce((a, b) => (a.free / (a.granted || 1) <= b.free / (b.granted || 1) ? a : b));
     const held = scarce.held > 0 ? `, ${amount(scarce.held)} on hold` : "";
-    const words = `Out of ${scarce.id}: no arm can be paid (${amount(scarce.free)} free${held}).`;
-    add(CRITICAL, 10 + (1 - item.flight), words);
+    const text = `Out of ${scarce.id}: no arm is affordable (${amount(scarce.free)} free${held}).`;
+    add(CRITICAL, 10 + (1 - item.flight), text);
   }
   const paces = item.resources.filter((one) => one.pace !== null);
-  // A budget that is not scarce is never used up, and need not be: only where none is on plan is there a question.
+  // A budget that is not scarce need not be used up: report it only if no budget is on plan.
   if (item.flight > 0.1 && paces.length && paces.every((one) => one.pace < SLOW_PACE)) {
     const first = paces.reduce((a, b) => (a.pace >= b.pace ? a : b));
     const left = percent(1 - first.pace);
     add(NOTICE, 3 - first.pace, `Behind plan: at this pace ${left} of ${first.id} stays unspent.`);
   }
   const quiet = (nowMs - Date.parse(item.last_event_at)) / 1000;
-  if (item.round > 0 && quiet > QUIET_SECONDS) add(NOTICE, 1.5, `Nothing heard for ${duration(quiet)}.`);
+  if (item.round > 0 && quiet > QUIET_SECONDS) add(NOTICE, 1.5, `No activity for ${duration(quiet)}.`);
 }
 
 const ORDER = { active: 0, paused: 1, archived: 2 };
 
-/** Most urgent first; among the others those that run come first. */
+/** Sorts the most urgent first, then active campaigns. */
 export function byUrgency(a, b) {
   return (
     b.attention.level - a.attention.level ||

@@ -1,9 +1,9 @@
-// A budget as a bar: spent, held, free, and where the plan would be.
+// A budget as a bar: spent, held, free, and a mark for the plan.
 
 import { h, setText } from "./dom.js";
-import { amount, percent } from "./words.js";
+import { amount, percent } from "./format.js";
 
-/** One resource's bar, with `update(account, flight)`. */
+/** Returns one resource's bar, with `update(account, flight)`. */
 export function resourceBar() {
   const name = h("span", { class: "resource-name" });
   const figures = h("span", { class: "resource-figures" });
@@ -21,19 +21,19 @@ export function resourceBar() {
     held.style.setProperty("width", `${(100 * account.held) / most}%`);
     plan.style.setProperty("left", `${(100 * Math.min(1, flight) * account.granted) / most}%`);
     bar.classList.toggle("over", account.overrun > 0);
-    bar.setAttribute("aria-label", barWords(account, flight));
-    bar.title = barWords(account, flight);
+    bar.setAttribute("aria-label", barText(account, flight));
+    bar.title = barText(account, flight);
     setText(name, account.id);
     setText(figures, `${amount(account.spent)} of ${amount(account.granted)}`);
-    setText(pace, paceWords(account.pace));
+    setText(pace, paceText(account.pace));
     pace.dataset.pace = account.pace !== null && account.pace > 1.1 ? "fast" : "even";
   }
   return { element, update };
 }
 
-const paceWords = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);
+const paceText = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);
 
-function barWords(account, flight) {
+function barText(account, flight) {
   const over = account.overrun > 0 ? `, ${amount(account.overrun)} over budget` : "";
   return (
     `${account.id}: ${amount(account.spent)} spent, ${amount(account.held)} held, ${amount(account.free)} free ` +

@@ -1,6 +1,6 @@
-// One campaign: how its budgets burn, what they are worth, which arms are shown, how feedback comes in.
+// The page of one campaign: budgets, prices, arms, feedback, evaluations, decisions and ledger.
 
-import { adminPath, ask, campaignPath, now } from "./api.js";
+import { adminPath, campaignPath, now, request } from "./api.js";
 import { LEVELS, attentionOf } from "./attention.js";
 import { resourceBar } from "./bars.js";
 import { changeButtons } from "./changes.js";
@@ -10,93 +10,94 @@ import { openDialog } from "./dialogs.js";
 import { explain } from "./explain.js";
 import { badged, fact, newest, table } from "./tables.js";
 import { comparedTitle, isCompared, upliftReport } from "./uplift.js";
-import { askWhatIf, whatIf } from "./whatif.js";
+import { evaluationsList, newEvaluation } from "./evaluations.js";
 import {
   MOVEMENTS, NO_ARM, STATUSES, amount, amounts, duration, figure, fullMoment, moment, movement, percent, whole,
-} from "./words.js";
+} from "./format.js";
 
 const SECONDS = 2;
-// Figures over the whole log.
+// For figures over the whole log.
 const SLOW_SECONDS = 6;
 const POINTS = 120;
 const ROWS = window.innerWidth < 640 ? 6 : 15;
-// Rewards from 0 to 1: a whole budget that is worth less than this is not scarce.
-const WORTH_NOTHING = 0.05;
-// Of the newest points: how fast it goes now.
-const NOW_SHARE = 0.25;
+// In rewards from 0 to 1: a whole budget worth less than this is not scarce.
+const WORTH_MIN = 0.05;
+// Share of the newest points that gives the recent rate.
+const RECENT_SHARE = 0.25;
 
-export function campaignPage(id, { watch, title, mayChange, told, failed }) {
+export function campaignPage(id, { watch, title, mayChange, notify, failed }) {
   const heading = h("h1", { tabindex: "-1" }, id);
   const status = h("span", { class: "status" });
   const facts = h("p", { class: "flight" });
   const buttons = h("div", { class: "buttons" });
-  const reasons = h("ul", { class: "reasons", "aria-label": "What needs attention" });
+  const reasons = h("ul", { class: "reasons", "aria-label": "Warnings" });
   const cards = h("div", { class: "cards-grid" });
   const resources = new Map();
   const arms = armsSection();
   const feedback = feedbackSection();
   const decisions = newest({
-    label: "Last decisions", path: adminPath(id, "decisions"), limit: ROWS, key: "decision_id",
-    empty: "No decision yet.", columns: decisionColumns(id), failed,
+    label: "Latest decisions", path: adminPath(id, "decisions"), limit: ROWS, key: "decision_id",
+    empty: "No decisions yet.", columns: decisionColumns(id), failed,
   });
   const ledger = newest({
-    label: "Ledger", path: adminPath(id, "ledger"), limit: ROWS, key: "sequence", empty: "Nothing has moved yet.",
+    label: "Ledger", path: adminPath(id, "ledger"), limit: ROWS, key: "sequence", empty: "No entries yet.",
     columns: LEDGER_COLUMNS, failed,
   });
-  const check = h("button", { type: "button", onclick: () => verify(id, failed) }, "Check the books");
+  const check = h("button", { type: "button", onclick: () => verify(id, failed) }, "Verify accounts");
   const uplift = upliftReport();
   const upliftSection = section("uplift", "Uplift", uplift.element);
-  const evaluations = whatIf(id, { told, failed });
-  const askButton = mayChange && h("button", { type: "button", onclick: () => askWhatIf(campaign, asked) }, "Ask…");
-  const whatIfSection = section("what-if", "What if", evaluations.element, askButton);
-  upliftSection.hidden = whatIfSection.hidden = true;
+  const evaluations = evaluationsList(id, { notify, failed });
+  const newButton = mayChange &&
+    h("button", { type: "button", onclick: () => newEvaluation(campaign, started) }, "New evaluation…");
+  const evaluationsSection = section("evaluations", "Evaluations", evaluations.element, newButton);
+  upliftSection.hidden = evaluationsSection.hidden = true;
   const watched = new Map();
   let campaign = null;
   let buttonsFor = "";
-  let left = false;
+  let closed = false;
 
   async function load() {
-    const started = performance.now();
+    const begin = performance.now();
     const [found, budget] = await Promise.all([
-      ask(campaignPath(id)),
-      ask(adminPath(id, "budget")),
+      request(campaignPath(id)),
+      request(adminPath(id, "budget")),
       decisions.load(),
       ledger.load(),
     ]);
-    const took = performance.now() - started;
+    const took = performance.now() - begin;
     campaign = found;
     showHead(found, budget);
     showIf(isCompared(found.config), upliftSection, loadUplift, SLOW_SECONDS);
     setText(upliftSection.querySelector("h2"), comparedTitle(found.config));
-    // Without arms of its own a campaign has no log of them.
-    showIf(found.config.arms.length > 0, whatIfSection, evaluations.load, evaluations.seconds);
+    // A campaign without arms of its own has no log of them.
+    showIf(found.config.arms.length > 0, evaluationsSection, evaluations.load, evaluations.seconds);
     for (const account of budget.resources) resourceCard(account.id).update(account, budget, found);
     setChildren(cards, budget.resources.map((account) => resourceCard(account.id).element));
     return took;
   }
 
-  /** A section that not every campaign has, kept up to date from when it is first seen. */
+  /** Shows a section that not every campaign has, and polls it from then on. */
   function showIf(wanted, shown, loadIt, seconds) {
     shown.hidden = !wanted;
-    if (!wanted || left || watched.has(shown)) return;
+    if (!wanted || closed || watched.has(shown)) return;
     watched.set(shown, watch(loadIt, seconds));
     watched.get(shown).now();
   }
 
-  function asked(evaluation) {
+  function started(evaluation) {
     evaluations.follow(evaluation);
-    watched.get(whatIfSection).now();
+    watched.get(evaluationsSection).now();
   }
 
   function showHead(found, budget) {
     status.dataset.status = found.status;
     setText(status, found.status);
     const { ends_at: end_at, horizon } = found.config;
-    const end = end_at ? `ends ${moment(end_at)}` : `of ${whole(horizon)} expected`;
-    setText(facts, `Round ${whole(found.round)}, ${end}; ${percent(budget.flight)} of the flight is over. ` +
+    const end = end_at ? `, ends ${moment(end_at)}` : ` of ${whole(horizon)} expected`;
+    setText(facts, `Round ${whole(found.round)}${end}; ${percent(budget.flight)} of the flight is over. ` +
       `${whole(found.policy_version)} outcomes learnt. Last event ${moment(budget.last_event_at)}.`);
     const { reasons: why } = attentionOf(budget, now());
-    reasons.replaceChildren(...why.map((one) => h("li", { dataset: { level: LEVELS[one.level] } }, one.words)));
+    reasons.replaceChildren(...why.map((one) => h("li", { dataset: { level: LEVELS[one.level] } }, one.text)));
     reasons.hidden = !why.length;
     const state = JSON.stringify([found.status, found.version, found.accounts]);
     if (mayChange && state !== buttonsFor && !buttons.contains(document.activeElement)) {
@@ -105,8 +106,8 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     }
   }
 
-  async function changed(words) {
-    told(words);
+  async function changed(message) {
+    notify(message);
     buttonsFor = "";
     document.activeElement?.blur();
     await load();
@@ -117,14 +118,14 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     return resources.get(name);
   }
 
-  // Each by itself: on a long log the timeline may take longer than the database is given.
+  // Polled one by one: on a long log the timeline may exceed the time limit of the database.
   const slow = (path, show) => async () => {
-    const started = performance.now();
-    const found = await ask(adminPath(id, path));
-    const asked = performance.now() - started;
-    campaign ??= await ask(campaignPath(id));
+    const begin = performance.now();
+    const found = await request(adminPath(id, path));
+    const took = performance.now() - begin;
+    campaign ??= await request(campaignPath(id));
     await show(found);
-    return asked;
+    return took;
   };
   const loadLine = slow(`timeline?points=${POINTS}`, ({ items }) => {
     const axis = flightAxis(campaign.config, campaign.created_at);
@@ -133,7 +134,7 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
   });
   const loadArms = slow("arms", ({ items }) => arms.update(items));
   const loadUplift = slow("uplift", uplift.update);
-  const loadFeedback = slow("feedback", (heard) => feedback.update(heard, campaign));
+  const loadFeedback = slow("feedback", (report) => feedback.update(report, campaign));
 
   const element = h(
     "div",
@@ -142,12 +143,12 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     h("div", { class: "campaign-head" }, h("div", { class: "line" }, heading, status), buttons),
     facts,
     reasons,
-    section("budgets", "Budgets and what they are worth", cards),
+    section("budgets", "Budgets and prices", cards),
     section("arms", "Arms", arms.element),
     upliftSection,
     section("feedback", "Feedback and learning", feedback.element),
-    whatIfSection,
-    section("decisions", "Last decisions", decisions.element),
+    evaluationsSection,
+    section("decisions", "Latest decisions", decisions.element),
     section("ledger", "Ledger", ledger.element, check),
   );
   title(id);
@@ -162,7 +163,7 @@ export function campaignPage(id, { watch, title, mayChange, told, failed }) {
     heading,
     redraw: () => Promise.all(charts().map((one) => one.redraw())).catch(failed),
     close: () => {
-      left = true;
+      closed = true;
       charts().forEach((one) => one.close());
     },
   };
@@ -178,14 +179,14 @@ function makeResourceCard(name) {
   const numbers = h("dl", { class: "facts tight" });
   const worth = h("p", { class: "worth" });
   const outlook = h("p", { class: "outlook" });
-  const burn = chart(`${name}: spent against the even pace`);
-  const price = chart(`${name}: its price over time`, {});
+  const burn = chart(`${name}: spending compared with an even pace`);
+  const price = chart(`${name}: price over time`);
   price.element.classList.add("low");
   const element = h(
     "article",
     { class: "card", dataset: { resource: name } },
     bar.element, numbers, worth, outlook,
-    h("h3", {}, "Spent against the even pace"), burn.element,
+    h("h3", {}, "Spending compared with an even pace"), burn.element,
     h("h3", {}, "Price λ over time"), price.element,
   );
 
@@ -209,7 +210,7 @@ function makeResourceCard(name) {
   return { element, update, draw, charts: [burn, price] };
 }
 
-/** Prices are in rewards from 0 to 1; people think in the campaign's own. */
+/** Converts prices, which are in rewards from 0 to 1, to the campaign's rewards. */
 function rewardRange(campaign) {
   const { min, max } = campaign.config.reward;
   return max - min;
@@ -217,36 +218,36 @@ function rewardRange(campaign) {
 
 function worthOf(name, campaign) {
   const price = campaign.prices[name];
-  if (price === undefined) return ["No price yet: nothing was decided."];
+  if (price === undefined) return ["No price yet: there are no decisions."];
   const account = campaign.accounts.find((one) => one.id === name);
-  // What all of the budget would be worth at this price.
-  if (price * account.granted < WORTH_NOTHING) {
-    return ["This budget is not scarce: one more unit of ", h("b", {}, name), " would earn next to nothing."];
+  // The value of the whole budget at this price.
+  if (price * account.granted < WORTH_MIN) {
+    return ["This budget is not scarce: one more unit of ", h("b", {}, name), " would earn almost nothing."];
   }
   const worth = h("b", { class: "price" }, figure(price * rewardRange(campaign)));
   return ["One more unit of ", h("b", {}, name), " is worth ", worth, " reward."];
 }
 
-/** Where it leads if the last quarter of what is drawn goes on. */
+/** Extrapolates the last quarter of the points to the end of the flight. */
 function outlookOf(points, name, axis) {
   const number = (value) => (typeof value === "string" ? Date.parse(value) : value);
   const last = points.at(-1);
-  const earlier = points[Math.floor(points.length * (1 - NOW_SHARE))];
+  const earlier = points[Math.floor(points.length * (1 - RECENT_SHARE))];
   if (!last || !earlier || earlier === last) return "";
   const passed = number(axis.of(last)) - number(axis.of(earlier));
   const used = last.spent[name] - earlier.spent[name];
   const left = last.granted[name] - last.spent[name];
   const ahead = number(axis.end) - number(axis.of(last));
   if (passed <= 0 || ahead <= 0 || left <= 0) return "";
-  if (used <= 0) return "Nothing was spent lately.";
+  if (used <= 0) return "No recent spending.";
   const lasts = (left / used) * passed;
   if (lasts < ahead) {
     const place = number(axis.of(last)) + lasts;
     const where = typeof axis.end === "string" ? moment(new Date(place).toISOString()) : `round ${whole(place)}`;
-    return `As it went lately, it is used up at ${where}.`;
+    return `At the recent rate it is used up at ${where}.`;
   }
   const unspent = (left - (used / passed) * ahead) / last.granted[name];
-  return `As it went lately, ${percent(unspent)} of it is left at the end.`;
+  return `At the recent rate ${percent(unspent)} is left at the end.`;
 }
 
 function armsSection() {
@@ -256,7 +257,7 @@ function armsSection() {
   const ARMS_SHOWN = 50;
 
   function draw(points, axis, campaign) {
-    // In the order of the configuration, so that colours stay with their arms.
+    // In the order of the configuration, so that arms keep their colours.
     const order = new Map(campaign.config.arms.map((arm, index) => [arm.id, index]));
     const place = (arm) => order.get(arm) ?? order.size;
     const named = [...new Set(points.flatMap((point) => Object.keys(point.arms)))];
@@ -277,7 +278,7 @@ function armsSection() {
     const rest = sorted.length - ARMS_SHOWN;
     place.replaceChildren(
       table("Arms", columns, sorted.slice(0, ARMS_SHOWN)),
-      rest > 0 ? h("p", { class: "note" }, `and ${whole(rest)} arms more`) : "",
+      rest > 0 ? h("p", { class: "note" }, `and ${whole(rest)} more arms`) : "",
     );
   }
   return { element, draw, update, charts: [shares] };
@@ -285,26 +286,26 @@ function armsSection() {
 
 function feedbackSection() {
   const facts = h("dl", { class: "facts big" });
-  const loss = chart("Loss of the oracle over time");
+  const loss = chart("Oracle loss over time");
   const element = h(
-    "div", { class: "card" }, facts, h("h3", {}, "Loss of the oracle over time"), loss.element,
-    h("p", { class: "note" }, "Mean squared error of what was foretold, in units of each target's range, over up to ",
+    "div", { class: "card" }, facts, h("h3", {}, "Oracle loss over time"), loss.element,
+    h("p", { class: "note" }, "Mean squared error of the predictions, in units of each target's range, over up to ",
       "50 outcomes per point."),
   );
 
-  function update(heard, campaign) {
-    const { open_holds: holds, recent, delay_seconds: delay, losses } = heard;
+  function update(report, campaign) {
+    const { open_holds: holds, recent, delay_seconds: delay, losses } = report;
     const share = (count) => (recent.outcomes ? percent(count / recent.outcomes, 1) : "–");
     const seconds = Math.max(0, (now() - Date.parse(holds.oldest_at)) / 1000);
-    const waits = holds.oldest_at ? `, oldest for ${duration(seconds)}` : "";
+    const waits = holds.oldest_at ? `, the oldest for ${duration(seconds)}` : "";
     const last = losses.at(-1);
     const shown = [
       ["Open holds", `${whole(holds.count)}${waits}`],
-      ["Feedback takes", delay.count ? `${duration(delay.median)}; 9 of 10 within ${duration(delay.p90)}` : "–"],
+      ["Feedback delay", delay.count ? `median ${duration(delay.median)}, 90 % within ${duration(delay.p90)}` : "–"],
       ["Expired", `${share(recent.expired)} of the last ${whole(recent.outcomes)}`],
       ["Void", share(recent.void)],
       ["Late costs", share(recent.late)],
-      ["Oracle loss", last ? `${figure(last.reward_loss)} for reward (the mean: ${figure(last.reward_guess)})` : "–"],
+      ["Oracle loss", last ? `${figure(last.reward_loss)} for reward (mean: ${figure(last.reward_guess)})` : "–"],
     ];
     facts.replaceChildren(...shown.map(fact));
     loss.element.hidden = !losses.length;
@@ -317,7 +318,7 @@ function decisionColumns(id) {
   const path = (one) => `#/campaigns/${encodeURIComponent(id)}/decisions/${encodeURIComponent(one.decision_id)}`;
   const named = (one) => ({ class: "explain", href: path(one), "aria-label": `Explain decision ${one.decision_id}` });
   return [
-    ["At", (one) => h("span", { title: fullMoment(one.decided_at) }, moment(one.decided_at))],
+    ["Time", (one) => h("span", { title: fullMoment(one.decided_at) }, moment(one.decided_at))],
     ["Arm", (one) => h("b", {}, one.arm ?? "no arm")],
     ["Probability", (one) => percent(one.probability, 1), "number"],
     ["Status", (one) => (one.arm === null ? (NO_ARM[one.reason] ?? one.reason) : (STATUSES[one.status] ?? one.status))],
@@ -328,38 +329,37 @@ function decisionColumns(id) {
 }
 
 const LEDGER_COLUMNS = [
-  ["At", (one) => h("span", { title: fullMoment(one.at) }, moment(one.at))],
-  ["What", (one) => MOVEMENTS[one.kind] ?? one.kind],
+  ["Time", (one) => h("span", { title: fullMoment(one.at) }, moment(one.at))],
+  ["Entry", (one) => MOVEMENTS[one.kind] ?? one.kind],
   ["Granted", (one) => movement(one.granted)],
   ["Held", (one) => movement(one.held)],
   ["Spent", (one) => movement(one.spent)],
-  ["Of", (one) => h("span", { class: "id" }, one.reason ?? one.decision_id ?? "")],
+  ["Reason or decision", (one) => h("span", { class: "id" }, one.reason ?? one.decision_id ?? "")],
 ];
 
 async function verify(id, failed) {
   let found;
   try {
-    found = await ask(adminPath(id, "verify"));
+    found = await request(adminPath(id, "verify"));
   } catch (error) {
     failed(error);
     return;
   }
   const wrong = found.checks.filter((check) => !check.ok);
-  const words = found.ok
-    ? `The accounts are what the log says: ${found.checks.length} checks, all in order.`
-    : `${wrong.length} of ${found.checks.length} checks failed.`;
+  const count = found.checks.length;
+  const result = found.ok ? `All ${count} checks hold.` : `${wrong.length} of ${count} checks failed.`;
   const differs = (check) => h("li", {}, `${check.name}: the log says ${check.expected}, found ${check.found}`);
   const dialog = openDialog(
-    "Check of the books", {},
-    h("h2", {}, found.ok ? "The books are in order" : "The books are not in order"),
-    h("p", { class: found.ok ? null : "wrong" }, words),
+    "Verification of the accounts", {},
+    h("h2", {}, found.ok ? "The accounts match the log" : "The accounts differ from the log"),
+    h("p", { class: found.ok ? null : "wrong" }, result),
     wrong.length ? h("ul", {}, wrong.map(differs)) : null,
     h("div", { class: "answers" },
       h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")),
   );
 }
 
-/** Opens the explanation that an address asks for. */
+/** Opens the explanation that an address names. */
 export function explainAt(id, decisionId) {
   return explain(id, decisionId, () => {
     const here = `#/campaigns/${encodeURIComponent(id)}/decisions/${encodeURIComponent(decisionId)}`;

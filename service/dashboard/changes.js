@@ -1,36 +1,36 @@
-// What an administrator may do to a campaign, each after a question.
+// Changes to a campaign by an administrator, each after a confirmation.
 
-import { adminPath, ask, campaignPath } from "./api.js";
-import { confirmed, openDialog } from "./dialogs.js";
+import { adminPath, campaignPath, request } from "./api.js";
+import { confirmDialog, openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
-import { amount } from "./words.js";
+import { amount } from "./format.js";
 
-/** The buttons for a campaign as it stands; `done(words)` is called after a change. */
+/** Returns the buttons for a campaign in its current status; calls `done(message)` after a change. */
 export function changeButtons(campaign, done) {
-  const button = (words, onclick, kind = null) => h("button", { type: "button", class: kind, onclick }, words);
-  const act = (action, words) => async () => {
-    await ask(`${campaignPath(campaign.id)}/${action}`, { method: "POST" });
-    await done(words);
+  const button = (label, onclick, kind = null) => h("button", { type: "button", class: kind, onclick }, label);
+  const act = (action, message) => async () => {
+    await request(`${campaignPath(campaign.id)}/${action}`, { method: "POST" });
+    await done(message);
   };
   const pause = () =>
-    confirmed({
+    confirmDialog({
       title: `Pause ${campaign.id}?`,
-      words: ["Every request gets no arm until it is resumed. Open holds stay; feedback is still booked and learnt."],
+      lines: ["Requests get no arm until it is resumed. Open holds stay; feedback is still booked and learnt."],
       button: "Pause",
       act: act("pause", `${campaign.id} is paused.`),
     });
   const resume = () =>
-    confirmed({
+    confirmDialog({
       title: `Resume ${campaign.id}?`,
-      words: ["It decides again from where it stopped, and spends."],
+      lines: ["It decides again and spends its budgets."],
       button: "Resume",
-      act: act("resume", `${campaign.id} decides again.`),
+      act: act("resume", `${campaign.id} is active.`),
     });
   const archive = () =>
-    confirmed({
+    confirmDialog({
       title: `Archive ${campaign.id}?`,
-      words: ["This ends the campaign for good: it cannot be resumed. Its log stays, and late costs are still booked."],
-      button: "Archive for good",
+      lines: ["This ends the campaign permanently: it cannot be resumed. Its log stays; late costs are booked."],
+      button: "Archive permanently",
       danger: true,
       typed: campaign.id,
       act: act("archive", `${campaign.id} is archived.`),
@@ -39,7 +39,7 @@ export function changeButtons(campaign, done) {
   return [
     campaign.status === "active" ? button("Pause…", pause) : button("Resume…", resume, "primary"),
     button("Change budgets…", () => changeBudgets(campaign, done)),
-    button("Correct what was spent…", () => correctSpent(campaign, done)),
+    button("Adjust spent…", () => adjustSpent(campaign, done)),
     button("Archive…", archive, "danger"),
   ];
 }
@@ -57,23 +57,23 @@ function changeBudgets(campaign, done) {
     event.preventDefault();
     const changed = fields.filter(({ account, input }) => Number(input.value) !== account.granted);
     if (!changed.length) {
-      wrong.textContent = "Nothing is different yet.";
+      wrong.textContent = "No budget was changed.";
       wrong.hidden = false;
       return;
     }
     dialog.close();
-    confirmed({
+    confirmDialog({
       title: `Change budgets of ${campaign.id}?`,
-      words: [
+      lines: [
         h("ul", { class: "changes" }, changed.map(changeLine)),
-        "Nothing learnt is lost; prices move on from where they are.",
+        "The model stays; prices continue from their current values.",
       ],
       button: "Change budgets",
       act: async () => {
         const resources = changed.map(({ account, input }) => ({ id: account.id, budget: Number(input.value) }));
         const body = { resources, expected_version: campaign.version };
-        await ask(campaignPath(campaign.id), { method: "PATCH", body });
-        await done(`The budgets of ${campaign.id} are changed.`);
+        await request(campaignPath(campaign.id), { method: "PATCH", body });
+        await done(`The budgets of ${campaign.id} were changed.`);
       },
     });
   };
@@ -90,7 +90,7 @@ function changeBudgets(campaign, done) {
     wrong,
     h("div", { class: "answers" },
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
-      h("button", { type: "submit", class: "primary" }, "Look over…")),
+      h("button", { type: "submit", class: "primary" }, "Review…")),
   );
   const dialog = openDialog(`Budgets of ${campaign.id}`, {}, form);
 }
@@ -102,7 +102,7 @@ function changeLine({ account, input }) {
   return h("li", {}, `${account.id}: ${amount(account.granted)} → `, after, ` (${change})`);
 }
 
-function correctSpent(campaign, done) {
+function adjustSpent(campaign, done) {
   const choices = campaign.accounts.map((one) => h("option", { value: one.id }, one.id));
   const resource = h("select", { id: "adjust-resource" }, choices);
   const by = h("input", { type: "number", id: "adjust-amount", step: "any", required: true, inputmode: "decimal" });
@@ -110,30 +110,31 @@ function correctSpent(campaign, done) {
   const review = (event) => {
     event.preventDefault();
     const value = Number(by.value);
-    const way = value < 0 ? "goes down" : "goes up";
+    const change = value < 0 ? "decreases" : "increases";
     dialog.close();
-    confirmed({
-      title: `Correct ${resource.value} of ${campaign.id}?`,
-      words: [`What was spent ${way} by ${amount(Math.abs(value))} ${resource.value}: ${reason.value}`],
-      button: "Correct",
+    confirmDialog({
+      title: `Adjust ${resource.value} of ${campaign.id}?`,
+      lines: [`The spent amount ${change} by ${amount(Math.abs(value))} ${resource.value}: ${reason.value}`],
+      button: "Adjust",
       act: async () => {
         const body = { resource: resource.value, amount: value, reason: reason.value };
-        await ask(adminPath(campaign.id, "adjust"), { method: "POST", body });
-        await done(`${resource.value} of ${campaign.id} is corrected.`);
+        await request(adminPath(campaign.id, "adjust"), { method: "POST", body });
+        await done(`${resource.value} of ${campaign.id} was adjusted.`);
       },
     });
   };
+  const title = `Adjust the spent amount of ${campaign.id}`;
   const dialog = openDialog(
-    `Correct what ${campaign.id} has spent`,
+    title,
     {},
     h("form", { onsubmit: review },
-      h("h2", {}, `Correct what ${campaign.id} has spent`),
+      h("h2", {}, title),
       h("div", { class: "field" }, h("label", { for: resource.id }, "Resource"), resource),
       h("div", { class: "field" },
-        h("label", { for: by.id }, "By how much"), by, h("small", {}, "negative for a refund")),
-      h("div", { class: "field" }, h("label", { for: reason.id }, "Why, for the audit"), reason),
+        h("label", { for: by.id }, "Amount"), by, h("small", {}, "negative for a refund")),
+      h("div", { class: "field" }, h("label", { for: reason.id }, "Reason, for the audit log"), reason),
       h("div", { class: "answers" },
         h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
-        h("button", { type: "submit", class: "primary" }, "Look over…"))),
+        h("button", { type: "submit", class: "primary" }, "Review…"))),
   );
 }

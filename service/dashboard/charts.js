@@ -1,12 +1,12 @@
-// Drawn by plotly.js, which is fetched when the first chart is wanted.
+// Charts by plotly.js, which is loaded with the first chart.
 
-import { Trouble } from "./api.js";
+import { ServiceError } from "./api.js";
 import { h } from "./dom.js";
 
 const SOURCE = new URL("./plotly.min.js", import.meta.url);
 const STYLE = new URL("./plotly.css", import.meta.url);
-// The page's policy allows no styles but those of our files. Plotly puts its rules into a style sheet of this name if
-// there is one, and leaves out those for maps, of which we draw none, where something of that name is there.
+// The page's security policy allows only style sheets from our files. Plotly adds its rules to a sheet with this id if
+// there is one, and skips its rules for maps, which we do not draw, if an element with the second id exists.
 const STYLE_NAME = "plotly.js-style-global";
 const MAPS_NAME = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
 let loading = null;
@@ -20,30 +20,30 @@ function style() {
   return new Promise((done, failed) => {
     const link = h("link", { rel: "stylesheet", href: STYLE.href, id: STYLE_NAME });
     link.addEventListener("load", done);
-    link.addEventListener("error", () => gone(failed));
+    link.addEventListener("error", () => loadFailed(failed));
     document.head.append(link, h("meta", { id: MAPS_NAME }));
   });
 }
 
-function gone(failed) {
+function loadFailed(failed) {
   document.getElementById(STYLE_NAME)?.remove();
   document.getElementById(MAPS_NAME)?.remove();
   loading = null;
-  failed(new Trouble("The charts could not be fetched."));
+  failed(new ServiceError("The charts could not be loaded."));
 }
 
 function script() {
   return new Promise((done, failed) => {
     const element = h("script", { src: SOURCE.href });
     element.addEventListener("load", () => done(window.Plotly));
-    element.addEventListener("error", () => gone(failed));
+    element.addEventListener("error", () => loadFailed(failed));
     document.head.append(element);
   });
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A place for a chart: `show(figure)` draws it, again after a change of theme. */
+/** Creates a chart: `show(figure)` draws it, `redraw` draws it again after a change of theme. */
 export function chart(label, { tall = false } = {}) {
   const element = h("div", { class: tall ? "chart tall" : "chart", role: "img", "aria-label": label });
   let last = null;
@@ -53,14 +53,13 @@ export function chart(label, { tall = false } = {}) {
     const Plotly = await plotly();
     if (!element.isConnected) return;
     const { traces, layout } = last(colour);
-    await Plotly.react(element, traces, dressed(layout), { displayModeBar: false, responsive: true, showTips: false });
+    await Plotly.react(element, traces, styled(layout), { displayModeBar: false, responsive: true, showTips: false });
   }
 
   return {
     element,
-    show(figure, words) {
+    show(figure) {
       last = figure;
-      if (words) element.setAttribute("aria-label", words);
       return draw();
     },
     redraw: draw,
@@ -68,7 +67,7 @@ export function chart(label, { tall = false } = {}) {
   };
 }
 
-function dressed(layout) {
+function styled(layout) {
   const axis = {
     gridcolor: colour("--grid"),
     zerolinecolor: colour("--grid"),
@@ -101,7 +100,7 @@ export const PALETTE = [
   "#84cc16", "#ec4899", "#6366f1", "#14b8a6", "#f97316", "#8b5cf6",
 ];
 
-/** Where on the flight a point lies: its round, or its time where only an end is declared. */
+/** Returns the axis of the flight: rounds, or time if the campaign has an end time. */
 export function flightAxis(config, createdAt) {
   const byTime = config.ends_at !== null && config.ends_at !== undefined;
   return {
@@ -159,7 +158,7 @@ export function priceFigure(points, resource, axis, scale) {
   };
 }
 
-/** Over the rounds of a log: with other budgets, with the campaign's own, and what happened where that is known. */
+/** Curves over the rounds of a log: with other budgets, with the campaign's own, and as logged where known. */
 export function flightsFigure(rounds, { changed, control, actual }, budget = null) {
   return (colourOf) => {
     const line = (name, y, shade, dash = "solid", width = 1.5) => ({
@@ -168,7 +167,7 @@ export function flightsFigure(rounds, { changed, control, actual }, budget = nul
     const level = budget === null ? [] : [line("budget", rounds.map(() => budget), "--bad", "dot", 1)];
     const traces = [
       ...level,
-      ...(actual ? [line("happened", actual, "--soft")] : []),
+      ...(actual ? [line("as logged", actual, "--soft")] : []),
       line("own budgets", control, "--held", "dash"),
       line("these budgets", changed, "--spent", "solid", 2.5),
     ];
@@ -177,7 +176,7 @@ export function flightsFigure(rounds, { changed, control, actual }, budget = nul
   };
 }
 
-// Shares of a few decisions jump; those of some more can be read.
+// Shares of few decisions are noisy, so this joins points.
 const SHARE_POINTS = 40;
 
 function coarser(points) {
@@ -226,7 +225,7 @@ export function lossFigure(losses, resources) {
   return (colourOf) => ({
     traces: [
       {
-        name: "always saying the mean reward", x, y: losses.map((one) => one.reward_guess), mode: "lines",
+        name: "constant prediction (mean reward)", x, y: losses.map((one) => one.reward_guess), mode: "lines",
         line: { color: colourOf("--soft"), dash: "dash", width: 1.5 },
       },
       {

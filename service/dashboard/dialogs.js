@@ -1,8 +1,8 @@
-// Questions that must be answered before anything is changed. The browser's own <dialog> keeps the focus inside.
+// Modal dialogs; the browser's own <dialog> keeps the focus inside.
 
 import { h } from "./dom.js";
 
-/** Opens a dialog; it is gone once closed. `closed` is called then. */
+/** Opens a dialog that removes itself when it is closed, and then calls `closed`. */
 export function openDialog(label, { wide = false, closed = () => {} } = {}, ...children) {
   const dialog = h("dialog", { class: wide ? "wide" : null, "aria-label": label }, ...children);
   dialog.addEventListener("close", () => {
@@ -15,12 +15,12 @@ export function openDialog(label, { wide = false, closed = () => {} } = {}, ...c
   return dialog;
 }
 
-/** Asks before `act`; what goes wrong is said inside, and the dialog stays. `typed` must be typed first. */
-export function confirmed({ title, words, button, danger = false, typed = null, act }) {
+/** Asks before `act`; an error is shown inside, and the dialog stays open. `typed` must be typed first. */
+export function confirmDialog({ title, lines, button, danger = false, typed = null, act }) {
   const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
   const yes = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: typed !== null }, button);
-  const wanted = { type: "text", autocomplete: "off", id: "typed", spellcheck: "false" };
-  const field = typed === null ? null : h("input", wanted);
+  const attributes = { type: "text", autocomplete: "off", id: "typed", spellcheck: "false" };
+  const field = typed === null ? null : h("input", attributes);
   field?.addEventListener("input", () => {
     yes.disabled = field.value !== typed;
   });
@@ -43,12 +43,11 @@ export function confirmed({ title, words, button, danger = false, typed = null, 
       },
     },
     h("h2", {}, title),
-    words.map((one) => (typeof one === "string" ? h("p", {}, one) : one)),
-    field && h("label", { for: "typed" }, `Type ${typed} to go on`),
+    lines.map((one) => (typeof one === "string" ? h("p", {}, one) : one)),
+    field && h("label", { for: "typed" }, `Type ${typed} to confirm`),
     field,
     wrong,
     h("div", { class: "answers" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), yes),
   );
   const dialog = openDialog(title, {}, form);
-  return dialog;
 }

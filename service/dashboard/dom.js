@@ -1,6 +1,6 @@
-// Elements without any HTML text: what comes from the service can only ever become text.
+// Creates elements without parsing HTML: data of the service can only become text.
 
-/** An element: attributes by name, `on…` as listeners, `class`, `dataset` and `style` as one would think. */
+/** Creates an element: `on…` attributes become listeners, `dataset` and `style` take objects. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -15,12 +15,12 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Sets text only where it differs, so that nothing is announced or painted twice. */
+/** Sets text only if it differs, so that nothing is announced or painted twice. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Puts exactly these children into an element, moving none that is in its place already. */
+/** Gives an element exactly these children, without moving those already in place. */
 export function setChildren(element, children) {
   const wanted = children.filter(Boolean);
   const kept = new Set(wanted);

@@ -1,12 +1,12 @@
-// One decision: what was asked, what the policy thought of every arm, what became of it.
+// The explanation of one decision: the request, the predictions for every arm, the outcome.
 
-import { adminPath, ask } from "./api.js";
+import { adminPath, request } from "./api.js";
 import { openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
-import { REASONS, STATUSES, WHY_NOT, amounts, figure, fullMoment, moment, percent, whole } from "./words.js";
+import { REASONS, STATUSES, WHY_NOT, amounts, figure, fullMoment, moment, percent, whole } from "./format.js";
 import { badged, table } from "./tables.js";
 
-/** Shows a decision in a dialog; `closed` is called when it is left. */
+/** Shows a decision in a dialog; calls `closed` when that is closed. */
 export async function explain(campaignId, decisionId, closed) {
   const body = h("div", {}, h("p", {}, "Loading…"));
   const dialog = openDialog(
@@ -17,30 +17,30 @@ export async function explain(campaignId, decisionId, closed) {
     body,
   );
   try {
-    const decided = await ask(adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`));
-    body.replaceChildren(...parts(decided));
+    const decided = await request(adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`));
+    body.replaceChildren(...elementsOf(decided));
   } catch (error) {
     body.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message));
   }
   return dialog;
 }
 
-function parts(decided) {
+function elementsOf(decided) {
   return [
     h("p", { class: "verdict" }, ...verdict(decided)),
     facts({
       Decision: decided.decision_id,
       Round: whole(decided.round),
-      At: h("span", { title: fullMoment(decided.decided_at) }, moment(decided.decided_at)),
+      Time: h("span", { title: fullMoment(decided.decided_at) }, moment(decided.decided_at)),
       Status: STATUSES[decided.status] ?? decided.status,
       Hold: amounts(decided.hold),
       "Learnt before": `${whole(decided.policy_version)} outcomes`,
     }),
-    h("h3", {}, "The arms"),
+    h("h3", {}, "Arms"),
     ...armsOf(decided),
-    h("h3", {}, "The request"),
+    h("h3", {}, "Request"),
     facts(context(decided)),
-    h("h3", {}, "What became of it"),
+    h("h3", {}, "Outcomes"),
     ...outcomes(decided),
   ];
 }
@@ -59,25 +59,25 @@ function facts(pairs) {
 function context(decided) {
   const given = Array.isArray(decided.context) ? { context: decided.context.join(", ") } : decided.context;
   const pairs = Object.fromEntries(Object.entries(given).map(([name, value]) => [name, String(value)]));
-  if (decided.exclude.length) pairs["left out by the request"] = decided.exclude.join(", ");
+  if (decided.exclude.length) pairs["excluded by the request"] = decided.exclude.join(", ");
   return pairs;
 }
 
 function armsOf(decided) {
   const { arms, prices, gamma } = decided.explanation;
-  if (!arms.length) return [h("p", {}, "There were too many arms to keep what was thought of each.")];
+  if (!arms.length) return [h("p", {}, "There are too many arms to store the predictions for each.")];
   const priced = (arm) => Object.entries(arm.cost).reduce((sum, [name, cost]) => sum + prices[name] * cost, 0);
   const best = Math.max(...arms.filter((arm) => arm.eligible).map((arm) => arm.score));
   const rows = [...arms].sort((a, b) => b.probability - a.probability || b.score - a.score);
-  const null_probability = Math.max(0, 1 - arms.reduce((sum, arm) => sum + arm.probability, 0));
-  // Without a reward and without a cost a score is what the even pace would be worth, which every arm's has in it.
-  const null_score = arms[0].score - arms[0].reward + priced(arms[0]);
+  const nullProbability = Math.max(0, 1 - arms.reduce((sum, arm) => sum + arm.probability, 0));
+  // The null arm has no reward and no cost: its score is the constant that every score contains.
+  const nullScore = arms[0].score - arms[0].reward + priced(arms[0]);
   const shown = [
     ...rows.map((arm) => ({
       ...arm, priced: priced(arm), chosen: arm.id === decided.arm, best: arm.score === best && arm.eligible,
     })),
     {
-      id: "no arm", reward: 0, cost: {}, priced: 0, score: null_score, probability: null_probability,
+      id: "no arm", reward: 0, cost: {}, priced: 0, score: nullScore, probability: nullProbability,
       chosen: decided.arm === null, best: false, why_not: null, eligible: true,
     },
   ];
@@ -94,10 +94,10 @@ function armsOf(decided) {
   return [
     table("Arms of this decision", columns, shown, (arm) => ({ class: arm.chosen ? "chosen" : null })),
     h("p", { class: "note" },
-      "Score = predicted reward − priced cost, the same constant added to all. ",
-      `Priced cost = Σ price × predicted cost, with prices of ${quoted || "nothing"}. `,
-      "The best score gets the most probability, the others the less the further they are behind it ",
-      ` (γ = ${figure(gamma)}). Rewards are on the scale from 0 to 1.`),
+      "Score = predicted reward − priced cost + a constant that is the same for all arms. ",
+      `Priced cost = Σ price × predicted cost, with prices ${quoted || "0"}. `,
+      "The arm with the best score has the highest probability; the others have less, the further they are behind ",
+      `(γ = ${figure(gamma)}). Rewards are scaled to 0–1.`),
   ];
 }
 
@@ -115,11 +115,11 @@ function probability(share) {
 }
 
 function outcomes(decided) {
-  if (decided.arm === null) return [h("p", {}, "Nothing was shown, so there is nothing to wait for.")];
-  if (!decided.outcomes.length) return [h("p", {}, `Nothing yet. The hold expires at ${moment(decided.expires_at)}.`)];
+  if (decided.arm === null) return [h("p", {}, "No arm was played, so no outcome is expected.")];
+  if (!decided.outcomes.length) return [h("p", {}, `None yet. The hold expires at ${moment(decided.expires_at)}.`)];
   const columns = [
-    ["At", (one) => moment(one.at)],
-    ["What", (one) => one.kind],
+    ["Time", (one) => moment(one.at)],
+    ["Kind", (one) => one.kind],
     ["Reward", (one) => figure(one.reward), "number"],
     ["Costs", (one) => (one.costs ? amounts(one.costs) : "–")],
     ["Learnt", (one) => (one.learned ? "yes" : "no")],

@@ -1,68 +1,68 @@
-// Signing in, where one is, what is kept up to date, and what is said when something fails.
+// Sign-in, routing, polling and error messages.
 
-import { Trouble, ask, dropKey, keepKey, keptKey } from "./api.js";
+import { ServiceError, deleteKey, request, storeKey, storedKey } from "./api.js";
 import { campaignPage, explainAt } from "./campaign.js";
 import { byId, h, setText } from "./dom.js";
 import { overview } from "./overview.js";
-import { Refreshing } from "./refreshing.js";
-import { clockTime } from "./words.js";
+import { Poller } from "./poller.js";
+import { clockTime } from "./format.js";
 
 const content = byId("content");
-const trouble = byId("trouble");
+const alertBar = byId("alert");
 let holder = null;
-let place = null; // what is shown: { path, view, refreshings, dialog }
+let place = null; // the page that is shown: { path, view, pollers, dialog }
 let live = true;
-let troubled = new Set();
+let failing = new Set(); // names of loads that failed last time
 
-const ROLES = { admin: "may change campaigns", reader: "may only look" };
+const ROLES = { admin: "admin", reader: "read-only" };
 
 async function start() {
-  dressTheme();
+  showTheme();
   byId("theme").addEventListener("click", nextTheme);
   byId("live").addEventListener("click", () => setLive(!live));
   byId("leave").addEventListener("click", () => signOut());
   window.addEventListener("hashchange", () => holder && route());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => place?.view.redraw?.());
   document.addEventListener("keydown", shortcut);
-  if (keptKey()) await signIn(keptKey());
+  if (storedKey()) await signIn(storedKey());
   else showSignIn();
 }
 
 async function signIn(key) {
   try {
-    holder = await ask("admin/key", { key });
+    holder = await request("admin/key", { key });
   } catch (error) {
-    if (error.status === 401 || error.status === 403 || !keptKey()) {
-      dropKey();
+    if (error.status === 401 || error.status === 403 || !storedKey()) {
+      deleteKey();
       showSignIn(error);
     } else {
-      // The key was good a moment ago: it is the service that is away.
-      showTrouble("start", error, 3);
-      setTimeout(() => keptKey() && !holder && signIn(key), 3000);
+      // The key was valid before: the service is not reachable.
+      showError("start", error, 3);
+      setTimeout(() => storedKey() && !holder && signIn(key), 3000);
     }
     return;
   }
-  clearTrouble("start");
-  keepKey(key);
+  clearError("start");
+  storeKey(key);
   setText(byId("holder"), `${holder.name} (${ROLES[holder.role] ?? holder.role})`);
   byId("leave").hidden = byId("live").hidden = false;
   route();
 }
 
 function signOut(error = null) {
-  dropKey();
+  deleteKey();
   holder = null;
   leavePlace();
   setText(byId("holder"), "");
   setText(byId("updated"), "");
   byId("leave").hidden = byId("live").hidden = true;
-  trouble.hidden = true;
-  troubled = new Set();
+  alertBar.hidden = true;
+  failing = new Set();
   showSignIn(error);
 }
 
 function showSignIn(error = null) {
-  const wrong = h("p", { class: "wrong", role: "alert" }, error ? signInWords(error) : "");
+  const wrong = h("p", { class: "wrong", role: "alert" }, error ? signInMessage(error) : "");
   const field = h("input", { type: "password", id: "key", autocomplete: "off", required: true, spellcheck: "false" });
   const button = h("button", { type: "submit", class: "primary" }, "Sign in");
   const form = h(
@@ -77,21 +77,21 @@ function showSignIn(error = null) {
       },
     },
     h("h1", {}, "Sign in"),
-    h("p", {}, "With an API key of the role reader, to look, or admin, to change things too."),
+    h("p", {}, "With an API key of the role reader (read-only) or admin."),
     h("label", { for: "key" }, "API key"),
     field,
     wrong,
     button,
-    h("p", { class: "note" }, "The key is kept for this tab only and forgotten when it is closed. ",
-      h("code", {}, "cbwk key create"), " makes one."),
+    h("p", { class: "note" }, "The key is stored for this tab only, until it is closed. ",
+      h("code", {}, "cbwk key create"), " creates one."),
   );
   content.replaceChildren(form);
   document.title = "Sign in · cbwk";
   field.focus();
 }
 
-function signInWords(error) {
-  if (error.status === 403) return "This key may decide and not look. Take one of the role reader or admin.";
+function signInMessage(error) {
+  if (error.status === 403) return "This key has the role decider. Use one with the role reader or admin.";
   return error.message;
 }
 
@@ -110,41 +110,41 @@ function decodeSafely(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // somebody's own typing; there will be no such campaign
+    return text; // typed by hand: no campaign has this id
   }
 }
 
 function enter(path, id) {
-  const refreshings = [];
+  const pollers = [];
   const here = {
     watch: (load, seconds) => {
-      const one = watched(load, seconds, refreshings.length);
-      refreshings.push(one);
+      const one = watched(load, seconds, pollers.length);
+      pollers.push(one);
       return one;
     },
-    title: (words) => {
-      document.title = `${words} · cbwk`;
+    title: (text) => {
+      document.title = `${text} · cbwk`;
     },
     mayChange: holder.role === "admin",
-    told: tell,
+    notify,
     failed: (error) => failed("action", error, null),
   };
   const view = path === "overview" ? overview(here) : campaignPage(id, here);
-  place = { path, view, refreshings, dialog: null };
+  place = { path, view, pollers, dialog: null };
   content.replaceChildren(view.element);
   window.scrollTo(0, 0);
   view.heading.focus({ preventScroll: true });
-  refreshings.forEach((one) => one.now());
+  pollers.forEach((one) => one.now());
 }
 
 function watched(load, seconds, number) {
   const name = `load ${number}`;
-  const one = new Refreshing(
+  const one = new Poller(
     async () => {
-      const asked = await load();
-      clearTrouble(name);
+      const took = await load();
+      clearError(name);
       setText(byId("updated"), `as of ${clockTime(new Date())}`);
-      return asked;
+      return took;
     },
     { seconds, failed: (error, pause) => failed(name, error, pause) },
   );
@@ -153,41 +153,41 @@ function watched(load, seconds, number) {
 }
 
 function leavePlace() {
-  place?.refreshings.forEach((one) => one.stop());
+  place?.pollers.forEach((one) => one.stop());
   place?.view.close?.();
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
   place = null;
-  troubled.clear();
-  trouble.hidden = true;
+  failing.clear();
+  alertBar.hidden = true;
 }
 
 function failed(name, error, pause) {
-  if (!(error instanceof Trouble)) console.error(error);
+  if (!(error instanceof ServiceError)) console.error(error);
   if (error.status === 401) signOut(error);
-  else showTrouble(name, error, pause);
+  else showError(name, error, pause);
 }
 
-function showTrouble(name, error, pause) {
-  troubled.add(name);
-  const again = pause && error.status !== 404 && error.status !== 403 ? ` Trying again in ${Math.round(pause)} s;` : "";
-  const shown = again && byId("updated").textContent ? ` what is shown is ${byId("updated").textContent}.` : "";
-  setText(trouble, `${error.message}${shown ? again + shown : again.replace(";", ".")}`);
-  trouble.hidden = false;
+function showError(name, error, pause) {
+  failing.add(name);
+  const again = pause && error.status !== 404 && error.status !== 403 ? ` Retrying in ${Math.round(pause)} s;` : "";
+  const shown = again && byId("updated").textContent ? ` the data shown is ${byId("updated").textContent}.` : "";
+  setText(alertBar, `${error.message}${shown ? again + shown : again.replace(";", ".")}`);
+  alertBar.hidden = false;
 }
 
-function clearTrouble(name) {
-  troubled.delete(name);
-  if (name !== "action") troubled.delete("action");
-  if (!troubled.size) trouble.hidden = true;
+function clearError(name) {
+  failing.delete(name);
+  if (name !== "action") failing.delete("action");
+  if (!failing.size) alertBar.hidden = true;
 }
 
-let telling = null;
-function tell(words) {
-  const told = byId("told");
-  setText(told, words);
-  told.classList.add("shown");
-  clearTimeout(telling);
-  telling = setTimeout(() => told.classList.remove("shown"), 5000);
+let noticeTimer = null;
+function notify(text) {
+  const notice = byId("notice");
+  setText(notice, text);
+  notice.classList.add("shown");
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => notice.classList.remove("shown"), 5000);
 }
 
 function setLive(value) {
@@ -195,7 +195,7 @@ function setLive(value) {
   const button = byId("live");
   button.setAttribute("aria-pressed", String(live));
   setText(button, live ? "Live" : "Stopped");
-  place?.refreshings.forEach((one) => one.setPaused(!live));
+  place?.pollers.forEach((one) => one.setPaused(!live));
 }
 
 function shortcut(event) {
@@ -218,15 +218,15 @@ function nextTheme() {
     localStorage.setItem("cbwk.theme", next);
     document.documentElement.dataset.theme = next;
   }
-  dressTheme();
+  showTheme();
   place?.view.redraw?.();
 }
 
-function dressTheme() {
-  const [sign, words] = THEMES[document.documentElement.dataset.theme ?? "auto"];
+function showTheme() {
+  const [sign, label] = THEMES[document.documentElement.dataset.theme ?? "auto"];
   const button = byId("theme");
-  button.replaceChildren(h("span", { "aria-hidden": "true" }, sign), h("span", { class: "words" }, ` ${words}`));
-  button.setAttribute("aria-label", words);
+  button.replaceChildren(h("span", { "aria-hidden": "true" }, sign), h("span", { class: "label" }, ` ${label}`));
+  button.setAttribute("aria-label", label);
 }
 
 start();

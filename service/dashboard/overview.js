@@ -1,13 +1,13 @@
-// Every campaign, what needs somebody first.
+// The list of all campaigns, the most urgent first.
 
 import { all, now } from "./api.js";
 import { LEVELS, WARNING, attentionOf, byUrgency } from "./attention.js";
 import { resourceBar } from "./bars.js";
 import { h, setChildren, setText } from "./dom.js";
-import { percent, whole } from "./words.js";
+import { percent, whole } from "./format.js";
 
 const SECONDS = 2;
-// Rows that are built at once; a thousand would take longer than anybody waits.
+// Rows built at a time; a thousand would take too long.
 const ROWS_AT_ONCE = 40;
 const BARS_MAX = 4;
 
@@ -19,11 +19,11 @@ const FILTERS = [
   ["archived", "Archived", (item) => item.status === "archived"],
 ];
 
-const KEY = [["part spent", "spent"], ["part held", "held"], ["free", "free"], ["plan", "where the plan is"]];
-const NONE_YET = "There is no campaign yet. POST /campaigns makes one.";
+const KEY = [["part spent", "spent"], ["part held", "held"], ["free", "free"], ["plan", "plan"]];
+const NONE_YET = "No campaigns yet. POST /campaigns creates one.";
 
-// What was typed and chosen survives a look at a campaign.
-const wanted = { text: "", filter: "all" };
+// Search and filter survive a visit to a campaign.
+const selection = { text: "", filter: "all" };
 
 export function overview({ watch, title }) {
   const rows = new Map();
@@ -36,9 +36,9 @@ export function overview({ watch, title }) {
     placeholder: "Search campaigns   /",
     "aria-label": "Search campaigns and resources",
     autocomplete: "off",
-    value: wanted.text,
+    value: selection.text,
     oninput: () => {
-      wanted.text = search.value;
+      selection.text = search.value;
       shown = ROWS_AT_ONCE;
       draw();
     },
@@ -56,7 +56,7 @@ export function overview({ watch, title }) {
     h("div", { class: "tools" }, heading, search,
       h("div", { class: "chips", role: "group", "aria-label": "Show" }, [...chips.values()])),
     h("div", { class: "key", "aria-hidden": "true" },
-      KEY.map(([kind, words]) => h("span", {}, h("i", { class: kind }), words))),
+      KEY.map(([kind, label]) => h("span", {}, h("i", { class: kind }), label))),
     list,
     none,
     more,
@@ -67,7 +67,7 @@ export function overview({ watch, title }) {
   watcher.observe(more);
 
   function choose(key) {
-    wanted.filter = key;
+    selection.filter = key;
     shown = ROWS_AT_ONCE;
     draw();
   }
@@ -78,17 +78,17 @@ export function overview({ watch, title }) {
   }
 
   function draw() {
-    const text = wanted.text.trim().toLowerCase();
-    for (const [key, words, test] of FILTERS) {
-      setText(chips.get(key), `${words} ${whole(items.filter(test).length)}`);
-      chips.get(key).setAttribute("aria-pressed", String(key === wanted.filter));
+    const text = selection.text.trim().toLowerCase();
+    for (const [key, label, test] of FILTERS) {
+      setText(chips.get(key), `${label} ${whole(items.filter(test).length)}`);
+      chips.get(key).setAttribute("aria-pressed", String(key === selection.filter));
     }
-    const test = FILTERS.find(([key]) => key === wanted.filter)[2];
+    const test = FILTERS.find(([key]) => key === selection.filter)[2];
     const found = items.filter((item) => test(item) && (!text || item.text.includes(text)));
     const visible = found.slice(0, shown);
     setChildren(list, visible.map(rowOf));
     none.hidden = found.length > 0;
-    if (!found.length) setText(none, items.length ? "No campaign is like that." : NONE_YET);
+    if (!found.length) setText(none, items.length ? "No matching campaigns." : NONE_YET);
     more.hidden = found.length <= shown;
     setText(more, `Show more of ${whole(found.length)}`);
     title(headline());
@@ -110,9 +110,9 @@ export function overview({ watch, title }) {
   }
 
   async function load() {
-    const started = performance.now();
+    const begin = performance.now();
     const found = await all("admin/budgets");
-    const asked = performance.now() - started;
+    const took = performance.now() - begin;
     const at = now();
     for (const item of found) {
       item.attention = attentionOf(item, at);
@@ -120,7 +120,7 @@ export function overview({ watch, title }) {
     }
     items = found.sort(byUrgency);
     draw();
-    return asked;
+    return took;
   }
 
   watch(load, SECONDS);
@@ -138,7 +138,7 @@ function campaignRow(id) {
   const element = h(
     "li",
     { class: "campaign", dataset: { campaign: id } },
-    h("div", { class: "who" }, h("div", { class: "line" }, link, status), flight, reason),
+    h("div", { class: "about" }, h("div", { class: "line" }, link, status), flight, reason),
     bars,
   );
 
@@ -147,7 +147,7 @@ function campaignRow(id) {
     status.dataset.status = item.status;
     setText(status, item.status);
     setText(flight, `${percent(item.flight)} of the flight, round ${whole(item.round)}`);
-    setText(reason, item.attention.reasons[0]?.words ?? "");
+    setText(reason, item.attention.reasons[0]?.text ?? "");
     reason.hidden = !item.attention.reasons.length;
     const accounts = item.resources.slice(0, BARS_MAX);
     while (made.length < accounts.length) made.push(resourceBar());

@@ -1,9 +1,9 @@
-// Tables that become cards on a phone, and lists that are fetched a page at a time.
+// Tables that become cards on a phone, and lists that load page by page.
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { h, setChildren } from "./dom.js";
 
-/** A table: columns are [heading, cell of an item, class?]. */
+/** Creates a table; a column is [heading, function from item to cell, class?]. */
 export function table(label, columns, items, rowAttributes = () => ({})) {
   return h(
     "table",
@@ -17,12 +17,12 @@ function headOf(columns) {
   return h("thead", {}, h("tr", {}, columns.map(([name, , kind]) => h("th", { scope: "col", class: kind }, name))));
 }
 
-/** A name, with a badge where there is a word for one. */
-export function badged(name, word) {
-  return h("span", {}, h("b", {}, name), word ? [" ", h("span", { class: "badge" }, word)] : null);
+/** Creates a name with an optional badge. */
+export function badged(name, badge) {
+  return h("span", {}, h("b", {}, name), badge ? [" ", h("span", { class: "badge" }, badge)] : null);
 }
 
-/** One figure with its name, for a list of them. */
+/** Creates one entry of a list of figures. */
 export const fact = ([name, value]) => h("div", { dataset: { part: name } }, h("dt", {}, name), h("dd", {}, value));
 
 function rowOf(columns, item, rowAttributes) {
@@ -30,17 +30,17 @@ function rowOf(columns, item, rowAttributes) {
   return h("tr", rowAttributes(item), cells);
 }
 
-/** The newest items of a list, kept up to date until older ones are asked for. */
-export function newest({ label, path, columns, limit, key, empty, failed, heard = () => {} }) {
+/** Creates a table of the newest items of a list; `load` updates it until older items are shown. */
+export function newest({ label, path, columns, limit, key, empty, failed, loaded = () => {} }) {
   const body = h("tbody", {});
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => older() }, "Older");
   const none = h("p", { class: "empty", hidden: true }, empty);
   const element = h("div", {}, h("table", { class: "cards", "aria-label": label }, headOf(columns), body), none, more);
   let cursor = null;
-  let older_shown = false;
+  let olderShown = false;
   let known = new Map();
 
-  // Rows that did not change stay as they are, so that a focus or a selection does.
+  // Unchanged rows stay, and with them the focus and the selection.
   function show(items) {
     const next = new Map();
     for (const item of items) {
@@ -55,20 +55,20 @@ export function newest({ label, path, columns, limit, key, empty, failed, heard 
   }
 
   async function load() {
-    if (older_shown) return;
-    const found = await ask(`${path}?limit=${limit}`);
-    if (older_shown) return;
+    if (olderShown) return;
+    const found = await request(`${path}?limit=${limit}`);
+    if (olderShown) return;
     cursor = found.next_cursor;
-    heard(found.items);
+    loaded(found.items);
     show(found.items);
     more.hidden = cursor === null;
   }
 
   async function older() {
-    older_shown = true;
+    olderShown = true;
     more.disabled = true;
     try {
-      const found = await ask(`${path}?limit=${limit}&cursor=${encodeURIComponent(cursor)}`);
+      const found = await request(`${path}?limit=${limit}&cursor=${encodeURIComponent(cursor)}`);
       cursor = found.next_cursor;
       body.append(...found.items.map((item) => rowOf(columns, item, () => ({}))));
       more.hidden = cursor === null;
@@ -78,9 +78,9 @@ export function newest({ label, path, columns, limit, key, empty, failed, heard 
       more.disabled = false;
     }
   }
-  /** Back to the newest. */
-  function fresh() {
-    older_shown = false;
+  /** Returns to the newest items. */
+  function reset() {
+    olderShown = false;
   }
-  return { element, load, fresh };
+  return { element, load, reset };
 }

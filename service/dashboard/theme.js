@@ -1,5 +1,5 @@
-// Runs before anything is painted, so that nobody who wants it dark is dazzled first.
+// Runs before the first paint, so that a dark page does not flash white.
 (() => {
-  const kept = localStorage.getItem("cbwk.theme");
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  const stored = localStorage.getItem("cbwk.theme");
+  if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
 })();

@@ -1,32 +1,32 @@
-// What the policy does beyond a baseline: beside a hold-out, or in the shadow of somebody else's choices.
+// The policy compared with a baseline: with a hold-out group, or with the caller's choices in shadow mode.
 
 import { h } from "./dom.js";
 import { badged, fact, table } from "./tables.js";
-import { amounts, figure, interval, movedBy, percent, whole } from "./words.js";
+import { amounts, figure, interval, percent, signed, whole } from "./format.js";
 
 const ARMS_SHOWN = 50;
-// On a phone, two figures beside each other.
+// On a phone, two figures side by side.
 const paired = () => ({ class: "pairs" });
 
-/** Whether a campaign has anything to compare with. */
+/** Tells whether a campaign has a baseline. */
 export const isCompared = (config) => Boolean(config.holdout) || config.mode === "shadow";
 
-/** What that section is called. */
-export const comparedTitle = (config) => (config.holdout ? "Uplift over the hold-out" : "What it would have done");
+/** Returns the heading of the section. */
+export const comparedTitle = (config) => (config.holdout ? "Uplift over the hold-out" : "Shadow mode");
 
-/** The section's body, with `update(answer)`. */
+/** Returns the section's body, with `update(response)`. */
 export function upliftReport() {
   const element = h("div", { class: "card" }, h("p", {}, "Loading…"));
   function update({ holdout, shadow }) {
-    element.replaceChildren(...(holdout ? holdoutParts(holdout) : []), ...(shadow ? shadowParts(shadow) : []));
+    element.replaceChildren(...(holdout ? holdoutElements(holdout) : []), ...(shadow ? shadowElements(shadow) : []));
   }
   return { element, update };
 }
 
-const groupWords = (group) =>
+const groupText = (group) =>
   `${whole(group.decisions)} decisions, ${whole(group.plays)} plays, ${whole(group.open)} of them without an outcome`;
 
-function holdoutParts(report) {
+function holdoutElements(report) {
   const { policy, holdout } = report.groups;
   const { reward, costs } = report.uplift;
   const row = (name, of, difference) => ({ name, policy: of(policy), holdout: of(holdout), difference });
@@ -38,54 +38,53 @@ function holdoutParts(report) {
     ["Mean per decision", (one) => h("b", {}, one.name)],
     ["Policy", (one) => figure(one.policy), "number"],
     ["Hold-out", (one) => figure(one.holdout), "number"],
-    ["Difference", (one) => movedBy(one.difference.value), "number"],
+    ["Difference", (one) => signed(one.difference.value), "number"],
     [`${percent(report.level, 1)} interval`, (one) => interval(one.difference.lower, one.difference.upper), "number"],
   ];
   return [
     h("p", { class: "verdict" }, ...holdoutVerdict(report)),
     h("dl", { class: "facts big below" },
-      fact(["Policy", groupWords(policy)]),
-      fact([`Hold-out: ${percent(report.fraction, 1)} get ${report.arm ?? "no arm"}`, groupWords(holdout)])),
+      fact(["Policy", groupText(policy)]),
+      fact([`Hold-out: ${percent(report.fraction, 1)}, ${report.arm ?? "no arm"}`, groupText(holdout)])),
     table("Uplift over the hold-out", columns, rows, paired),
-    h("p", { class: "note" }, "Means are over decisions whose outcome was learnt and those that played nothing. ",
-      "Decisions in which nothing could be played are on neither side."),
+    h("p", { class: "note" }, "Means include decisions whose outcome was learnt and decisions without an arm. ",
+      "Decisions in which no arm was possible are in neither group."),
   ];
 }
 
 function holdoutVerdict({ arm, level, uplift: { reward, relative } }) {
-  const baseline = arm === null ? "showing nothing" : `always ${arm}`;
-  if (reward.value === null) return [`There are too few outcomes yet to compare with ${baseline}.`];
+  const baseline = arm === null ? "playing no arm" : `always ${arm}`;
+  if (reward.value === null) return [`Too few outcomes yet to compare with ${baseline}.`];
   const known = reward.lower !== null && reward.upper !== null;
   const share = relative === null ? "" : ` (${percent(Math.abs(relative), 1)})`;
-  const words = [
+  const text = [
     "The policy earns ", h("b", {}, `${figure(Math.abs(reward.value))} ${reward.value < 0 ? "less" : "more"}${share}`),
     ` per decision than ${baseline}`,
   ];
-  if (!known) return [...words, ". There are too few outcomes yet to say how sure that is."];
-  const chance = reward.lower <= 0 && reward.upper >= 0;
-  const sure = chance ? "this may be chance" : "this is more than chance";
-  return [...words, `; ${sure}, at ${percent(level, 1)}.`];
+  if (!known) return [...text, ". Too few outcomes yet for an interval."];
+  const significant = reward.lower > 0 || reward.upper < 0;
+  return [...text, `; the difference is ${significant ? "" : "not "}significant at ${percent(level, 1)}.`];
 }
 
-function shadowParts(report) {
+function shadowElements(report) {
   const shown = [...report.arms].sort((a, b) => b.did + b.would_have - a.did - a.would_have);
   const share = (count) => [whole(count), " ", h("small", {}, `(${percent(count / report.decisions, 1)})`)];
   const columns = [
     ["Arm", (arm) => badged(arm.id ?? "no arm", false)],
-    ["Was played", (arm) => share(arm.did), "number"],
-    ["It would have played", (arm) => share(arm.would_have), "number"],
-    ["Difference", (arm) => movedBy(arm.would_have - arm.did), "number"],
+    ["Played", (arm) => share(arm.did), "number"],
+    ["Policy's choice", (arm) => share(arm.would_have), "number"],
+    ["Difference", (arm) => signed(arm.would_have - arm.did), "number"],
   ];
   const rest = shown.length - ARMS_SHOWN;
-  if (!report.decisions) return [h("p", {}, "Nothing was decided yet, so there is nothing to compare.")];
+  if (!report.decisions) return [h("p", {}, "No decisions yet.")];
   return [
-    h("p", { class: "verdict" }, "In shadow mode: the policy would have done the same in ",
-      h("b", {}, percent(report.agreement, 1)), ` of the newest ${whole(report.decisions)} decisions.`),
+    h("p", { class: "verdict" }, "The policy would have chosen the same arm in ",
+      h("b", {}, percent(report.agreement, 1)), ` of the latest ${whole(report.decisions)} decisions.`),
     h("dl", { class: "facts big below" },
       fact(["Expected reward per decision", figure(report.expected_reward)]),
       fact(["Expected cost per decision", amounts(report.expected_cost)])),
-    table("What shadow mode would have done", columns, shown.slice(0, ARMS_SHOWN), paired),
-    rest > 0 ? h("p", { class: "note" }, `and ${whole(rest)} arms more`) : "",
-    h("p", { class: "note" }, "Reward and cost are what the policy itself foretells of what it would have done."),
+    table("Choices in shadow mode", columns, shown.slice(0, ARMS_SHOWN), paired),
+    rest > 0 ? h("p", { class: "note" }, `and ${whole(rest)} more arms`) : "",
+    h("p", { class: "note" }, "Expected reward and cost are predicted by the policy for its own choices."),
   ];
 }

@@ -1,7 +1,6 @@
-"""A real browser, the system's own Chromium, and pages in it of which every complaint is kept.
+"""The system's Chromium; tests fail on any console error of its pages.
 
-Playwright's loop runs as long as it is open, and no other test of the process could run one: so it is opened for a
-module and closed after it.
+No other event loop can run while Playwright is open, so it is opened per module.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ WAIT_MS = 15_000
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window."""
+    """Headless Chromium."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup does that")
-    # Chromium refuses to sandbox what root starts.
+    # Chromium cannot run sandboxed as root.
     arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with playwright.sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=path, args=arguments)
@@ -35,18 +34,18 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def desk(browser: Any) -> Any:
-    """A tab that most tests share, as people do: loading the charts' script anew would take most of their time."""
+    """A tab that most tests share: loading the charts' script again would take most of their time."""
     return _tab(browser.new_context(viewport={"width": 1280, "height": 900}))
 
 
 @pytest.fixture
 def open_page(browser: Any, desk: Any) -> Iterator[Callable[..., Any]]:
-    """The shared tab, or one in a profile of its own with options; none may complain or ask anybody else.
+    """Opens the shared tab, or with options a tab in its own profile; fails on console errors and foreign requests.
 
-    `page.forgiven` are words of complaints that a test brings about itself.
+    `page.forgiven` has texts of console errors that a test provokes.
     """
     own = []
-    desk.complaints, desk.forgiven, desk.asked = [], [], set()
+    desk.complaints, desk.forgiven, desk.hosts = [], [], set()
 
     def opened(**options: Any) -> Any:
         if not options:
@@ -57,20 +56,20 @@ def open_page(browser: Any, desk: Any) -> Iterator[Callable[..., Any]]:
     yield opened
     pages = [desk, *own]
     complaints = [
-        words for page in pages for words in page.complaints if not any(part in words for part in page.forgiven)
+        text for page in pages for text in page.complaints if not any(excuse in text for excuse in page.forgiven)
     ]
-    asked = set().union(*(page.asked for page in pages))
+    hosts = set().union(*(page.hosts for page in pages))
     for page in own:
         page.context.close()
     assert complaints == []
-    assert asked <= {"127.0.0.1", None}, "a page asked for something elsewhere"
+    assert hosts <= {"127.0.0.1", None}, "a page sent a request elsewhere"
 
 
 def _tab(context: Any) -> Any:
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
-    page.complaints, page.forgiven, page.asked = [], [], set()
-    page.on("console", lambda said: said.type in ("error", "warning") and page.complaints.append(said.text))
+    page.complaints, page.forgiven, page.hosts = [], [], set()
+    page.on("console", lambda entry: entry.type in ("error", "warning") and page.complaints.append(entry.text))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("request", lambda request: page.asked.add(urlsplit(request.url).hostname))
+    page.on("request", lambda request: page.hosts.add(urlsplit(request.url).hostname))
     return page

@@ -1,4 +1,4 @@
-"""Campaigns worth looking at, made through the interface alone."""
+"""Campaigns for the dashboard, created through the interface."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def campaign(name: str, *, requests: int, usd: float, **changes: Any) -> dict[st
 
 
 def create(client: httpx.Client, body: dict[str, Any]) -> None:
-    """Make it."""
+    """Creates a campaign."""
     answer = client.post("/campaigns", json=body)
     assert answer.status_code == 201, answer.text
 
@@ -48,13 +48,13 @@ def play(
     batch: int = 100,
     baseline: str | None = None,
 ) -> None:
-    """An ad server: so many visitors, each batch reported before the next, a few never. In shadow mode it always shows
+    """Plays an ad server: reports each batch of visitors before the next, a few never; in shadow mode it always plays
     `baseline`."""
-    says = {} if baseline is None else {"baseline_arm": baseline}
+    choice = {} if baseline is None else {"baseline_arm": baseline}
     rng = np.random.default_rng(seed)
     for start in range(0, requests, batch):
         devices = rng.integers(0, len(DEVICES), size=min(batch, requests - start))
-        items = [{"context": {"device": DEVICES[device]}, **says} for device in devices]
+        items = [{"context": {"device": DEVICES[device]}, **choice} for device in devices]
         answer = client.post("/decide/batch", json={"campaign_id": name, "items": items})
         assert answer.status_code == 200, answer.text
         reports = []
@@ -62,19 +62,19 @@ def play(
             if decision["arm"] is None or rng.random() < missing:
                 continue
             arm = ARMS.index(decision["arm"])
-            said: dict[str, Any] = {"campaign_id": name, "decision_id": decision["decision_id"]}
+            report: dict[str, Any] = {"campaign_id": name, "decision_id": decision["decision_id"]}
             if rng.random() < missing:
-                reports.append(said | {"void": True})
+                reports.append(report | {"void": True})
                 continue
             usd = round(float(USD[arm] * rng.uniform(0.7, 1.1)), 6)
             clicked = float(rng.random() < CLICKS[device, arm])
-            reports.append(said | {"reward": clicked, "costs": {"usd": usd, "impressions": 1}})
+            reports.append(report | {"reward": clicked, "costs": {"usd": usd, "impressions": 1}})
         answer = client.post("/feedback/batch", json={"items": reports})
         assert answer.status_code == 200, answer.text
 
 
 def make_all(client: httpx.Client, requests: int = 2000, batch: int = 100) -> None:
-    """One of each kind: on plan, out of budget, too fast, paused, archived, new."""
+    """Creates one campaign of each kind: on plan, out of budget, too fast, paused, archived, new."""
     create(client, campaign("summer-sale", requests=requests * 2, usd=requests * 2 * 0.015))
     play(client, "summer-sale", requests, batch=batch)
     create(client, campaign("lakeside-autumn", requests=requests, usd=0.06))
@@ -91,7 +91,7 @@ def make_all(client: httpx.Client, requests: int = 2000, batch: int = 100) -> No
 
 
 def multiply(database_url: str, name: str, count: int) -> None:
-    """So many campaigns that stand as one does, with its last decision; through the interface it takes a minute."""
+    """Copies a campaign with its last decision in the database; through the interface it takes a minute."""
     of_campaigns = (tables.config, tables.campaign_state, tables.account, tables.decision)
     with create_engine(database_url).begin() as connection:
         number = connection.execute(select(tables.campaign.c.number).where(tables.campaign.c.id == name)).scalar_one()

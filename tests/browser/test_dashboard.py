@@ -1,4 +1,4 @@
-"""The dashboard as people use it: a real server, a real browser, nothing in between."""
+"""The dashboard in a real browser against a real server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PHONE = 360
 
 
 def expect(locator):
-    """What Playwright says of it as soon as it is so; only who has a browser comes here."""
+    """Playwright's `expect`, imported only where a browser exists."""
     return pytest.importorskip("playwright.sync_api").expect(locator)
 
 
 @pytest.fixture(scope="module")
 def server(browser):
-    """A server with one campaign of each kind; who changes one makes it."""
+    """A server with one campaign of each kind; tests that change a campaign create their own."""
     with running_server() as running, calls(running) as client:
         scenes.make_all(client, 400)
         yield running
@@ -45,9 +45,9 @@ def key_of(client, role, **limits):
 
 
 def signed_in(open_page, server, key=ADMIN_KEY, place="#/", **options):
-    """A tab at a place of the dashboard; it may have been at another before."""
+    """Opens a place of the dashboard in a tab, signed in with the key."""
     page = open_page(**options)
-    page.keyboard.press("Escape")  # whatever dialog is open
+    page.keyboard.press("Escape")  # closes any open dialog
     here = page.url.startswith(f"{server.url}/dashboard")
     if here and page.evaluate("sessionStorage.getItem('cbwk.key')") not in (key, None):
         page.get_by_role("button", name="Sign out").click()
@@ -56,14 +56,14 @@ def signed_in(open_page, server, key=ADMIN_KEY, place="#/", **options):
         page.get_by_label("API key").fill(key)
         page.keyboard.press("Enter")
     page.locator("h1", has_text=place.rpartition("/")[2] or "Campaigns").wait_for()
-    if place == "#/":  # what was searched for in the test before is still there, as it should be
+    if place == "#/":  # search and filter of the previous test survive, as they should
         page.get_by_label("Search campaigns").fill("")
         page.get_by_role("button", name="All ").click()
     return page
 
 
 def until(page, expression):
-    """The first true value of an expression; Playwright's own way would need `eval`, which the page forbids."""
+    """Returns the first true value of an expression; Playwright's own wait needs `eval`, which the page forbids."""
     deadline = time.monotonic() + 15
     while not (found := page.evaluate(expression)):
         assert time.monotonic() < deadline, f"never: {expression}"
@@ -83,13 +83,13 @@ def status_of(client, name):
 
 
 def test_signing_in_needs_a_key_that_may_look_and_lasts_for_the_tab(open_page, server, client):
-    page = open_page(color_scheme="light")  # a profile that keeps nothing of other tests
+    page = open_page(color_scheme="light")  # a fresh profile
     page.forgiven = ["401", "403"]
     page.goto(f"{server.url}/dashboard")
-    for key, words in (("cbwk_wrong", "not valid"), (key_of(client, "decider")["key"], "reader or admin")):
+    for key, message in (("cbwk_wrong", "invalid"), (key_of(client, "decider")["key"], "reader or admin")):
         page.get_by_label("API key").fill(key)
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("alert").filter(has_text=words).wait_for()
+        page.get_by_role("alert").filter(has_text=message).wait_for()
     page.get_by_label("API key").fill(ADMIN_KEY)
     page.keyboard.press("Enter")
     page.wait_for_selector(".campaign")
@@ -126,42 +126,41 @@ BUDGET = {"campaign_id": "c", "status": "active", "round": 500, "flight": 0.5, "
 URGENCY = [
     (3, {"exhausted": True}, {"free": 0.01, "spent": 99.99}, "Out of usd"),
     (3, {}, {"overrun": 2}, "over its budget"),
-    (3, {}, {"pace": 1.9, "spent": 95}, "runs at 1.90×"),
-    (2, {"flight": 0.1}, {"pace": 2.0, "spent": 20}, "lasts to 50 %"),
+    (3, {}, {"pace": 1.9, "spent": 95}, "is spent at 1.90×"),
+    (2, {"flight": 0.1}, {"pace": 2.0, "spent": 20}, "lasts until 50 %"),
     (2, {}, {"held": 40, "spent": 10}, "on hold"),
     (1, {}, {"pace": 0.4, "spent": 20}, "60 % of usd stays unspent"),
     (1, {"status": "paused"}, {}, "Paused"),
-    (1, {"last_event_at": "2026-11-16T08:00:00Z"}, {}, "Nothing heard for 2 h"),
+    (1, {"last_event_at": "2026-11-16T08:00:00Z"}, {}, "No activity for 2 h"),
     (1, {"flight": 1.0}, {"pace": 1.5}, "flight is over"),
     (0, {"status": "archived"}, {"overrun": 2}, None),
     (0, {}, {}, None),
 ]
 
 
-def test_what_is_urgent_is_said_in_words(open_page, server):
+def test_every_rule_of_attention_has_its_level_and_reason(open_page, server):
     page = signed_in(open_page, server)
     judge = """async ([item, now]) => {
         const main = document.querySelector('script[type=module]').src;
         const rules = await import(new URL('./attention.js', main));
         return rules.attentionOf(item, Date.parse(now));
     }"""
-    for level, campaign, account, words in URGENCY:
+    for level, campaign, account, reason in URGENCY:
         item = {"last_event_at": "2026-11-16T10:00:00Z", **BUDGET, **campaign, "resources": [ACCOUNT | account]}
         found = page.evaluate(judge, [item, "2026-11-16T10:00:00Z"])
         assert found["level"] == level, (item, found)
-        said = [one["words"].replace("\u00a0", " ") for one in found["reasons"]]
-        assert (words is None and not said) or words in said[0]
+        reasons = [one["text"].replace("\u00a0", " ") for one in found["reasons"]]
+        assert (reason is None and not reasons) or reason in reasons[0]
 
 
 def test_a_reader_sees_everything_and_no_button_that_changes_anything(open_page, server, client):
     page = signed_in(open_page, server, key_of(client, "reader")["key"], "#/campaigns/summer-sale")
     page.wait_for_selector(".card .main-svg")
     page.wait_for_selector(".explain")
-    shown = page.get_by_role("button").all_inner_texts()
-    words = " ".join(shown)
-    assert not any(word in words for word in ("Pause", "Resume", "Archive", "Change", "Correct", "Ask")), shown
-    page.get_by_role("button", name="Check the books").click()
-    page.get_by_role("heading", name="The books are in order").wait_for()
+    shown = " ".join(page.get_by_role("button").all_inner_texts())
+    assert not any(name in shown for name in ("Pause", "Resume", "Archive", "Change", "Adjust", "New")), shown
+    page.get_by_role("button", name="Verify accounts").click()
+    page.get_by_role("heading", name="The accounts match the log").wait_for()
 
 
 def test_pausing_resuming_and_archiving_ask_first(open_page, server, client):
@@ -178,42 +177,42 @@ def test_pausing_resuming_and_archiving_ask_first(open_page, server, client):
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Pause…").wait_for()
     page.get_by_role("button", name="Archive…").click()
-    sure = page.get_by_role("dialog").get_by_role("button", name="Archive for good")
+    sure = page.get_by_role("dialog").get_by_role("button", name="Archive permanently")
     assert sure.is_disabled()
-    page.get_by_label("Type to-be-paused to go on").fill("to-be-paused")
+    page.get_by_label("Type to-be-paused to confirm").fill("to-be-paused")
     sure.click()
     page.get_by_role("status").filter(has_text="archived").wait_for()
     assert status_of(client, "to-be-paused") == "archived"
 
 
-def test_a_budget_is_changed_after_a_look_at_what_changes(open_page, server, client):
+def test_a_budget_is_changed_after_a_review_of_the_change(open_page, server, client):
     page = signed_in(open_page, server, place=made(client, "richer", 100))
     page.get_by_role("button", name="Change budgets…").click()
     page.get_by_role("spinbutton", name="usd").fill("45.5")
-    page.get_by_role("button", name="Look over…").click()
+    page.get_by_role("button", name="Review…").click()
     assert "usd: 30 → 45.5 (+15.5)" in page.get_by_role("dialog").inner_text()
     page.get_by_role("button", name="Change budgets", exact=True).click()
     page.get_by_role("status").filter(has_text="changed").wait_for()
     granted = {one["id"]: one["granted"] for one in client.get("/campaigns/richer").json()["accounts"]}
     assert granted == {"usd": 45.5, "impressions": 1000}
-    # Somebody else was faster: nothing is overwritten unseen.
+    # Another change came first: nothing is overwritten unseen.
     page.forgiven = ["409"]
     page.get_by_role("button", name="Change budgets…").click()
     page.get_by_role("spinbutton", name="usd").fill("50")
-    page.get_by_role("button", name="Look over…").click()
+    page.get_by_role("button", name="Review…").click()
     assert client.patch("/campaigns/richer", json={"horizon": 2000}).status_code == 200
     page.get_by_role("button", name="Change budgets", exact=True).click()
     page.get_by_role("dialog").get_by_role("alert").filter(has_text="version").wait_for()
     assert client.get("/campaigns/richer").json()["accounts"][0]["granted"] == 45.5
 
 
-def test_a_correction_is_in_the_ledger(open_page, server, client):
+def test_an_adjustment_is_in_the_ledger(open_page, server, client):
     page = signed_in(open_page, server, place=made(client, "refunded", 100))
-    page.get_by_role("button", name="Correct what was spent…").click()
-    page.get_by_label("By how much").fill("-0.25")
-    page.get_by_label("Why, for the audit").fill("clicks refunded")
-    page.get_by_role("button", name="Look over…").click()
-    page.get_by_role("button", name="Correct", exact=True).click()
+    page.get_by_role("button", name="Adjust spent…").click()
+    page.get_by_role("spinbutton", name="Amount").fill("-0.25")
+    page.get_by_label("Reason, for the audit log").fill("clicks refunded")
+    page.get_by_role("button", name="Review…").click()
+    page.get_by_role("button", name="Adjust", exact=True).click()
     row = page.get_by_role("table", name="Ledger").get_by_role("row").filter(has_text="clicks refunded")
     row.wait_for()
     assert "−0.25 usd" in row.inner_text()
@@ -229,8 +228,8 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     dialog = page.get_by_role("dialog")
     table = dialog.get_by_role("table", name="Arms of this decision")
     table.wait_for()
-    told = client.get(f"/admin/campaigns/{name}/decisions/why").json()
-    arms = {arm["id"]: arm for arm in told["explanation"]["arms"]}
+    explanation = client.get(f"/admin/campaigns/{name}/decisions/why").json()["explanation"]
+    arms = {arm["id"]: arm for arm in explanation["arms"]}
     rows = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
     by_arm = {arm.split()[0]: cells for arm, *cells in rows}
     assert set(arms) < set(by_arm)  # and the null arm
@@ -238,7 +237,7 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     assert table.locator("tr.chosen td").first.inner_text().split()[-1] == "chosen"
     for arm in ("city", "peak"):
         reward, _, priced, score, probability, _ = by_arm[arm]
-        prices, costs = told["explanation"]["prices"], arms[arm]["cost"]
+        prices, costs = explanation["prices"], arms[arm]["cost"]
         assert float(reward) == pytest.approx(arms[arm]["reward"], rel=0.01)
         assert float(priced) == pytest.approx(sum(prices[one] * costs[one] for one in costs), rel=0.01, abs=1e-6)
         assert float(score) == pytest.approx(arms[arm]["score"], rel=0.01)
@@ -246,39 +245,39 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     assert "tv" in dialog.inner_text()
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
-    page.wait_for_url(lambda address: address.endswith(f"#/campaigns/{name}"))  # heard of after the page has changed
+    page.wait_for_url(lambda address: address.endswith(f"#/campaigns/{name}"))
 
 
-def made_otherwise(client, name, baseline=None, **changes):
+def made_with(client, name, baseline=None, **changes):
     scenes.create(client, scenes.campaign(name, requests=400, usd=30, **changes))
     scenes.play(client, name, 200, batch=200, baseline=baseline)
     return client.get(f"/admin/campaigns/{name}/uplift").json(), f"#/campaigns/{name}"
 
 
 def cells(table, row):
-    return [words.replace("−", "-") for words in table.locator(f"tbody tr:nth-child({row}) td").all_inner_texts()]
+    return [text.replace("−", "-") for text in table.locator(f"tbody tr:nth-child({row}) td").all_inner_texts()]
 
 
-def close(words, value):
-    return float(words.split()[0].replace(",", "")) == pytest.approx(value, rel=0.01)
+def close(text, value):
+    return float(text.split()[0].replace(",", "")) == pytest.approx(value, rel=0.01)
 
 
 def test_the_uplift_of_a_hold_out_and_of_shadow_mode_is_the_services(open_page, server, client):
-    told, place = made_otherwise(client, "held-out", holdout={"fraction": 0.3, "arm": "lake"})
+    uplift, place = made_with(client, "held-out", holdout={"fraction": 0.3, "arm": "lake"})
     page = signed_in(open_page, server, place=place)
     table = page.get_by_role("table", name="Uplift over the hold-out")
     table.wait_for()
-    groups, reward = told["holdout"]["groups"], told["holdout"]["uplift"]["reward"]
+    groups, reward = uplift["holdout"]["groups"], uplift["holdout"]["uplift"]["reward"]
     _, policy, holdout, difference, interval = cells(table, 1)
     assert close(policy, groups["policy"]["mean_reward"])
     assert close(holdout, groups["holdout"]["mean_reward"])
     assert close(difference, reward["value"])
     assert all(map(close, interval.split(" to "), (reward["lower"], reward["upper"])))
-    told, place = made_otherwise(client, "in-shadow", "city", mode="shadow")
+    uplift, place = made_with(client, "in-shadow", "city", mode="shadow")
     page = signed_in(open_page, server, place=place)
-    table = page.get_by_role("table", name="What shadow mode would have done")
+    table = page.get_by_role("table", name="Choices in shadow mode")
     table.wait_for()
-    arms = {arm["id"]: arm for arm in told["shadow"]["arms"]}
+    arms = {arm["id"]: arm for arm in uplift["shadow"]["arms"]}
     for row in range(1, len(arms) + 1):
         name, did, would_have, _ = cells(table, row)
         arm = arms[None if name == "no arm" else name]
@@ -288,31 +287,31 @@ def test_the_uplift_of_a_hold_out_and_of_shadow_mode_is_the_services(open_page, 
     assert not page.locator("section[aria-labelledby='h-uplift']").is_visible()
 
 
-def test_the_log_is_asked_what_if_and_the_report_is_the_services(open_page, server, client):
+def test_an_evaluation_is_started_and_its_report_is_the_services(open_page, server, client):
     page = signed_in(open_page, server, place=made(client, "asked", 100))
-    page.get_by_role("button", name="Ask…").click()
+    page.get_by_role("button", name="New evaluation…").click()
     page.get_by_label("Always the same arm").select_option("lake")
     page.get_by_label("Another policy").select_option("practical")
     page.get_by_label("Its oracle").select_option("gradient")
-    page.get_by_label("Its own policy again").check()
+    page.get_by_label("Its own policy").check()
     page.get_by_label("Budget of usd").fill("2.5")
-    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("progressbar").wait_for()
-    # A process of its own has to start for it, which takes its time on a busy machine.
+    # The evaluation starts a process, which takes long on a busy machine.
     page.get_by_role("status").filter(has_text="evaluation is done").wait_for(timeout=60_000)
     listed = client.get("/admin/campaigns/asked/evaluations").json()["items"]
     result = client.get(f"/admin/campaigns/asked/evaluations/{listed[0]['id']}").json()["result"]
     assert result["budgets"] == {"usd": 2.5, "impressions": 1000}
     assert [one["candidate"]["type"] for one in result["candidates"]] == ["fixed", "uniform", "policy"]
-    names = ("Always lake", "All arms alike", "Another policy (practical, gradient)")
+    names = ("Always lake", "All arms equally often", "Another policy (practical, gradient)")
     for name, found in zip(names, result["candidates"], strict=True):
         card = page.get_by_role("article", name=name)
         assert found["summary"] in card.inner_text()
         assert all(warned["text"][1:] in card.inner_text() for warned in found["warnings"])
         _, _, *shown = cells(card.get_by_role("table"), 2)
-        for words, estimator in zip(shown, ("dr", "snips", "ips"), strict=True):
+        for text, estimator in zip(shown, ("dr", "snips", "ips"), strict=True):
             estimate = found["estimates"][estimator]["costs"]["usd"]
-            value, bootstrap, bernstein = words.splitlines()
+            value, bootstrap, bernstein = text.splitlines()
             assert close(value, estimate["value"])
             assert all(map(close, bootstrap.split(" to "), estimate["bootstrap"]))
             assert all(map(close, bernstein.split(" to "), estimate["bernstein"]))
@@ -345,7 +344,7 @@ def brightness(page):
     return sum(float(part) for part in shade.strip("rgb()").split(",")[:3]) / 3
 
 
-def test_the_theme_is_the_systems_until_somebody_chooses(open_page, server):
+def test_the_theme_is_the_systems_until_one_is_chosen(open_page, server):
     for theme, test in (("light", lambda shade: shade > 200), ("dark", lambda shade: shade < 60)):
         page = open_page(color_scheme=theme)
         page.goto(f"{server.url}/dashboard")
@@ -384,25 +383,25 @@ def test_a_campaign_is_reached_and_left_with_the_keyboard_and_everything_has_a_n
     )
 
 
-def test_a_key_that_is_revoked_leads_back_to_the_door(open_page, server, client):
+def test_a_revoked_key_leads_back_to_the_sign_in(open_page, server, client):
     key = key_of(client, "reader")
     page = signed_in(open_page, server, key["key"])
     page.forgiven = ["401"]
     page.wait_for_selector(".campaign")
     assert client.delete(f"/admin/keys/{key['id']}").status_code == 200
-    page.get_by_role("alert").filter(has_text="not valid, or not any more").wait_for()
+    page.get_by_role("alert").filter(has_text="invalid or was revoked").wait_for()
     assert page.evaluate("sessionStorage.length") == 0
     assert page.locator(".campaign").count() == 0
 
 
-def test_what_fails_is_said_in_words_and_what_was_shown_stays(open_page, server):
-    page = signed_in(open_page, server, color_scheme="light")  # a profile that can be cut off alone
+def test_a_failure_has_a_message_and_the_page_keeps_its_data(open_page, server):
+    page = signed_in(open_page, server, color_scheme="light")  # a profile of its own, to go offline
     page.forgiven = ["ERR_INTERNET_DISCONNECTED", "503"]
     page.wait_for_selector(".campaign")
     shown = page.locator(".campaign").count()
-    alert = page.locator("#trouble")
+    alert = page.locator("#alert")
     page.context.set_offline(True)
-    alert.filter(has_text="No connection to the service. Trying again in").wait_for()
+    alert.filter(has_text="No connection to the service. Retrying in").wait_for()
     assert page.locator(".campaign").count() == shown
     page.context.set_offline(False)
     alert.wait_for(state="hidden")
@@ -416,7 +415,7 @@ def test_what_fails_is_said_in_words_and_what_was_shown_stays(open_page, server)
     alert.wait_for(state="hidden")
     page.forgiven.append("404")
     page.goto(f"{server.url}/dashboard#/campaigns/nowhere")
-    alert.filter(has_text="There is no such campaign").wait_for()
+    alert.filter(has_text="This campaign does not exist").wait_for()
 
 
 def spent_width(page, name, resource="usd"):
@@ -430,7 +429,7 @@ def test_bars_move_while_an_ad_server_spends(open_page, server, client):
     page = signed_in(open_page, server)
     page.wait_for_selector("[data-campaign='watched']")
     other = signed_in(open_page, server, place=place, viewport={"width": 1000, "height": 700})
-    until(other, "!!document.querySelector('.chart')?.data")  # others may be drawn before it
+    until(other, "!!document.querySelector('.chart')?.data")  # other charts may be drawn before it
     widths, end = [spent_width(page, "watched")], "document.querySelector('.chart').data[2].y.at(-1)"
     drawn = other.evaluate(end)
     spending = threading.Thread(target=spend, args=(server, "watched", 5.0))
@@ -451,7 +450,7 @@ def test_bars_move_while_an_ad_server_spends(open_page, server, client):
 
 
 def spend(server, name, seconds):
-    """A simulated ad server on a connection of its own."""
+    """Simulates an ad server on its own connection."""
     with calls(server) as own:
         started, round_number = time.monotonic(), 0
         while time.monotonic() - started < seconds:
@@ -460,7 +459,7 @@ def spend(server, name, seconds):
             time.sleep(0.25)
 
 
-def test_the_page_of_the_interface_needs_nothing_but_the_server(open_page, server):
+def test_the_docs_page_loads_nothing_from_elsewhere(open_page, server):
     page = open_page(viewport={"width": 1280, "height": 900})
     here = f"127.0.0.1:{server.port}"
     page.context.route(
@@ -483,7 +482,7 @@ def test_a_thousand_campaigns_are_there_within_a_second(open_page, server):
         }).observe(document, { childList: true, subtree: true });"""
     )
     took = []
-    while len(took) < 3 or (min(took) >= FIRST_VIEW_MS_MAX and len(took) < 10):  # a busy machine is no failure
+    while len(took) < 3 or (min(took) >= FIRST_VIEW_MS_MAX and len(took) < 10):  # a busy machine is not a failure
         page.reload()
         took.append(until(page, "window.firstView"))
     print(f"first view of 1,000 campaigns: {[round(one) for one in took]} ms")

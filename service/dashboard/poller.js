@@ -1,13 +1,13 @@
-// Asks again and again, but never much: not in a hidden tab, less often where an answer takes long, and after a failure
-// with growing patience.
+// Repeats a request: not in a hidden tab, less often if responses are slow, and with growing pauses after failures.
 
-const SHARE_OF_TIME = 20;
+// The pause is at least this many times the duration of the request.
+const PAUSE_FACTOR = 20;
 const SLOWEST_SECONDS = 120;
 const PAUSE_MAX_SECONDS = 30;
 
-/** One thing that is kept up to date: `load` shows it and says for how many milliseconds the service was asked;
-    `failed` is told what went wrong. `seconds` may be a function, asked after each time. */
-export class Refreshing {
+/** Calls `load`, which returns the milliseconds its requests took, every `seconds` (a number or a function);
+    calls `failed` with an error and the pause before the next attempt. */
+export class Poller {
   constructor(load, { seconds, failed }) {
     this.load = load;
     this.seconds = seconds;
@@ -17,12 +17,12 @@ export class Refreshing {
     this.stopped = false;
     this.paused = false;
     this.timer = null;
-    this.woken = () => this.wake();
-    document.addEventListener("visibilitychange", this.woken);
-    window.addEventListener("online", this.woken);
+    this.onWake = () => this.wake();
+    document.addEventListener("visibilitychange", this.onWake);
+    window.addEventListener("online", this.onWake);
   }
 
-  /** Does it now, and from now on. Two at once are one. */
+  /** Loads now and from now on; does nothing while a load is running. */
   now() {
     this.running ??= this.once().finally(() => {
       this.running = null;
@@ -34,10 +34,10 @@ export class Refreshing {
     clearTimeout(this.timer);
     let pause;
     try {
-      const asked = await this.load();
+      const took = await this.load();
       this.failures = 0;
-      const wanted = typeof this.seconds === "function" ? this.seconds() : this.seconds;
-      pause = Math.min(SLOWEST_SECONDS, Math.max(wanted, (asked / 1000) * SHARE_OF_TIME));
+      const seconds = typeof this.seconds === "function" ? this.seconds() : this.seconds;
+      pause = Math.min(SLOWEST_SECONDS, Math.max(seconds, (took / 1000) * PAUSE_FACTOR));
     } catch (error) {
       if (this.stopped) return;
       this.failures += 1;
@@ -64,7 +64,7 @@ export class Refreshing {
   stop() {
     this.stopped = true;
     clearTimeout(this.timer);
-    document.removeEventListener("visibilitychange", this.woken);
-    window.removeEventListener("online", this.woken);
+    document.removeEventListener("visibilitychange", this.onWake);
+    window.removeEventListener("online", this.onWake);
   }
 }

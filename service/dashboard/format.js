@@ -1,4 +1,4 @@
-// Numbers, moments and states as people say them.
+// Numbers, times and codes of the interface as text for people.
 
 const formats = new Map();
 
@@ -7,7 +7,7 @@ function format(decimals) {
   return formats.get(decimals);
 }
 
-/** An amount with as many digits as anybody reads. */
+/** Formats an amount with about three significant digits. */
 export function amount(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
@@ -15,7 +15,7 @@ export function amount(value) {
   return format(size >= 1000 ? 0 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size)))).format(value);
 }
 
-/** A number on the scale of rewards and scores. */
+/** Formats a reward, a score or a price. */
 export function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
@@ -24,44 +24,44 @@ export function figure(value, digits = 3) {
   return Math.abs(rounded) >= 1000 ? format(0).format(rounded) : format(8).format(rounded);
 }
 
-/** Both ends of an interval. */
+/** Formats an interval. */
 export function interval(lower, upper, digits = 3) {
   if (lower === null && upper === null) return "–";
   const end = (value) => figure(value, digits).replace(/^-/, "−");
   return `${end(lower)} to ${end(upper)}`;
 }
 
-/** A difference with its sign. */
-export function movedBy(value) {
+/** Formats a difference with its sign. */
+export function signed(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
   return `${value > 0 ? "+" : "−"}${figure(Math.abs(value))}`;
 }
 
-/** Words that begin a line. */
-export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+/** Returns a text with a capital first letter. */
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const whole = (value) => format(0).format(value);
 export const percent = (share, decimals = 0) => `${format(decimals).format(100 * share)}\u00a0%`;
 
-/** Amounts by resource: "0.031 usd, 1 impressions". */
+/** Formats amounts by resource: "0.031 usd, 1 impressions". */
 export function amounts(byResource) {
-  const parts = Object.entries(byResource ?? {}).map(([name, value]) => `${amount(value)} ${name}`);
-  return parts.length ? parts.join(", ") : "–";
+  const terms = Object.entries(byResource ?? {}).map(([name, value]) => `${amount(value)} ${name}`);
+  return terms.length ? terms.join(", ") : "–";
 }
 
-/** Signed amounts, without those that are nothing. */
+/** Formats signed amounts, without zeros. */
 export function movement(byResource) {
-  const parts = Object.entries(byResource ?? {}).filter(([, value]) => value !== 0);
-  const signed = ([name, value]) => `${value > 0 ? "+" : "−"}${amount(Math.abs(value))} ${name}`;
-  return parts.map(signed).join(", ") || "–";
+  const nonzero = Object.entries(byResource ?? {}).filter(([, value]) => value !== 0);
+  const term = ([name, value]) => `${value > 0 ? "+" : "−"}${amount(Math.abs(value))} ${name}`;
+  return nonzero.map(term).join(", ") || "–";
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 
-/** A moment in the reader's own time: the hour, and the day unless it is today. */
+/** Formats a time in the local time zone, with the day unless it is today. */
 export function moment(text) {
   if (!text) return "–";
   const at = new Date(text);
@@ -71,7 +71,7 @@ export function moment(text) {
 export const fullMoment = (text) => (text ? `${full.format(new Date(text))} (${text})` : "");
 export const clockTime = (at) => clock.format(at);
 
-/** How long: "4.2 s", "3 min", "2 h 10 min", "5 days". */
+/** Formats a duration: "4.2 s", "3 min", "2 h 10 min", "5 days". */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 1) return `${format(0).format(1000 * seconds)} ms`;
@@ -85,16 +85,16 @@ export function duration(seconds) {
 
 export const REASONS = {
   policy: "chosen by the policy",
-  all_excluded: "the request left no arm to choose from",
-  budget_exhausted: "no arm could be paid from what was free",
-  holdout: "held out of the policy, to compare with",
-  shadow: "answered what the request said, to compare with",
+  all_excluded: "the request excluded every arm",
+  budget_exhausted: "no arm was affordable",
+  holdout: "chosen for the hold-out group",
+  shadow: "chosen by the caller in shadow mode",
   paused: "the campaign was paused",
   archived: "the campaign was archived",
   ended: "the flight was over",
 };
 
-// The same where no arm was given, as short as a cell of a table.
+// Short forms for table cells of decisions without an arm.
 export const NO_ARM = {
   policy: "the policy's choice",
   all_excluded: "all excluded",
@@ -104,8 +104,8 @@ export const NO_ARM = {
 export const WHY_NOT = {
   retired: "retired",
   excluded: "excluded by the request",
-  not_affordable: "its hold was more than was free",
-  stage_one: "stage one only looks",
+  not_affordable: "its hold exceeded the free budget",
+  stage_one: "stage one only observes",
 };
 
 export const STATUSES = {
@@ -126,6 +126,6 @@ export const MOVEMENTS = {
   expired: "expired",
   late: "late costs",
   budget: "budget",
-  adjust: "correction",
-  opening: "pruned before",
+  adjust: "adjustment",
+  opening: "opening balance",
 };

@@ -1,20 +1,20 @@
-// What if: what was asked of the log, how far that is, and the report of one of the answers.
+// The evaluations of a campaign, their progress, the report of one, and the form for a new one.
 
-import { adminPath, ask } from "./api.js";
+import { adminPath, request } from "./api.js";
 import { openDialog } from "./dialogs.js";
 import { h, setText } from "./dom.js";
-import { askedWords, evaluationReport } from "./evaluation.js";
+import { evaluationReport, requestText } from "./report.js";
 import { newest } from "./tables.js";
-import { amount, fullMoment, moment, percent } from "./words.js";
+import { amount, fullMoment, moment, percent } from "./format.js";
 
 const LISTED = 5;
 const RUNNING_SECONDS = 1;
-const QUIET_SECONDS = 6;
+const IDLE_SECONDS = 6;
 
 const isOver = (one) => one.status === "done" || one.status === "failed";
 
-/** The section's body; `load` keeps it up to date, every `seconds()`. */
-export function whatIf(id, { told, failed }) {
+/** Returns the section's body; the page calls `load` every `seconds()`. */
+export function evaluationsList(id, { notify, failed }) {
   const path = adminPath(id, "evaluations");
   const report = h("div", { class: "report" });
   const heading = h("h3", { tabindex: "-1" });
@@ -23,27 +23,28 @@ export function whatIf(id, { told, failed }) {
   let items = [];
   let chosen = null;
   let reported = null; // the one whose report is complete: { id, charts }
-  let runs = null; // the one that was seen running
+  let running = null; // the id of the one last shown as running
 
   const listed = newest({
     label: "Evaluations", path, limit: LISTED, key: "id", failed, columns: columns(choose),
-    empty: "Nothing was asked of the log yet.",
-    heard: (found) => {
+    empty: "No evaluations yet.",
+    loaded: (found) => {
       items = found;
     },
   });
   const element = h("div", {}, listed.element, report);
 
   async function load() {
-    const started = performance.now();
+    const begin = performance.now();
     await listed.load();
     chosen ??= items[0]?.id ?? null;
-    const view = chosen === null || reported?.id === chosen ? null : await ask(`${path}/${encodeURIComponent(chosen)}`);
-    const asked = performance.now() - started;
+    const complete = chosen === null || reported?.id === chosen;
+    const view = complete ? null : await request(`${path}/${encodeURIComponent(chosen)}`);
+    const took = performance.now() - begin;
     mark();
-    // Another one may have been chosen meanwhile.
+    // Another one may have been chosen during the request.
     if (view?.id === chosen && reported?.id !== chosen) await show(view);
-    return asked;
+    return took;
   }
 
   function mark() {
@@ -58,14 +59,14 @@ export function whatIf(id, { told, failed }) {
     reported?.charts.forEach((one) => one.close());
     reported = null;
     if (!isOver(view)) {
-      runs = view.id;
-      setText(heading, `${askedWords(view.request)}: ${statusWords(view)}`);
+      running = view.id;
+      setText(heading, `${requestText(view.request)}: ${statusText(view)}`);
       progress.value = view.progress;
       if (!waiting.isConnected) report.replaceChildren(waiting);
       return;
     }
-    if (runs === view.id) told(view.status === "done" ? "The evaluation is done." : "The evaluation failed.");
-    runs = null;
+    if (running === view.id) notify(view.status === "done" ? "The evaluation is done." : "The evaluation failed.");
+    running = null;
     const made = evaluationReport(view);
     reported = { id: view.id, charts: made.charts };
     report.replaceChildren(...made.elements);
@@ -88,17 +89,17 @@ export function whatIf(id, { told, failed }) {
     load,
     seconds() {
       const complete = chosen === null || reported?.id === chosen;
-      return complete && items.every(isOver) ? QUIET_SECONDS : RUNNING_SECONDS;
+      return complete && items.every(isOver) ? IDLE_SECONDS : RUNNING_SECONDS;
     },
     charts: () => reported?.charts ?? [],
     follow(evaluation) {
       chosen = evaluation.id;
-      listed.fresh();
+      listed.reset();
     },
   };
 }
 
-function statusWords(one) {
+function statusText(one) {
   if (one.status === "running") return `running, ${percent(one.progress)}`;
   return one.status === "failed" && one.error ? `failed: ${one.error.code}` : one.status;
 }
@@ -106,13 +107,13 @@ function statusWords(one) {
 function columns(choose) {
   const button = (one) => h("button", {
     type: "button", dataset: { evaluation: one.id }, "aria-pressed": "false",
-    "aria-label": `Show what came of ${askedWords(one.request)}, asked at ${moment(one.created_at)}`,
+    "aria-label": `Show the report of ${requestText(one.request)}, requested at ${moment(one.created_at)}`,
     onclick: () => choose(one),
   }, "Show");
   return [
-    ["Asked at", (one) => h("span", { title: fullMoment(one.created_at) }, moment(one.created_at)), "short"],
-    ["What if", (one) => askedWords(one.request), "why"],
-    ["Status", (one) => h("span", { class: one.status === "failed" ? "bad" : null }, statusWords(one)), "short"],
+    ["Requested", (one) => h("span", { title: fullMoment(one.created_at) }, moment(one.created_at)), "short"],
+    ["Evaluation", (one) => requestText(one.request), "why"],
+    ["Status", (one) => h("span", { class: one.status === "failed" ? "bad" : null }, statusText(one)), "short"],
     ["Report", button],
   ];
 }
@@ -122,28 +123,28 @@ function choice(id, values, none) {
   return h("select", { id }, nothing, values.map((value) => h("option", { value }, value)));
 }
 
-/** The form that starts an evaluation; `done(evaluation)` is called once the service has taken it. */
-export function askWhatIf(campaign, done) {
-  const title = `Ask the log of ${campaign.id}`;
+/** Opens the form for a new evaluation; calls `done(evaluation)` once the service has accepted it. */
+export function newEvaluation(campaign, done) {
+  const title = `New evaluation of ${campaign.id}`;
   const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
-  const say = (words) => {
-    wrong.textContent = words;
+  const complain = (message) => {
+    wrong.textContent = message;
     wrong.hidden = false;
   };
   const arms = campaign.config.arms.map((arm) => h("option", { value: arm.id }, arm.id));
-  const arm = h("select", { id: "ask-arm" }, h("option", { value: "" }, "none"), arms);
-  const uniform = h("input", { type: "checkbox", id: "ask-uniform", checked: true });
-  const preset = choice("ask-preset", ["practical", "paper", "authors"], "none");
-  const oracle = choice("ask-oracle", ["newton", "gradient", "aggregate", "kernel"]);
-  const own = h("input", { type: "checkbox", id: "ask-own" });
+  const arm = h("select", { id: "evaluation-arm" }, h("option", { value: "" }, "none"), arms);
+  const uniform = h("input", { type: "checkbox", id: "evaluation-uniform", checked: true });
+  const preset = choice("evaluation-preset", ["practical", "paper", "authors"], "none");
+  const oracle = choice("evaluation-oracle", ["newton", "gradient", "aggregate", "kernel"]);
+  const own = h("input", { type: "checkbox", id: "evaluation-own" });
   const budgets = campaign.accounts.map((account) => ({
     account,
     input: h("input", {
-      type: "number", id: `ask-budget-${account.id}`, value: account.granted, step: "any", min: 1e-6, max: 9e9,
+      type: "number", id: `evaluation-budget-${account.id}`, value: account.granted, step: "any", min: 1e-6, max: 9e9,
       required: true, inputmode: "decimal",
     }),
   }));
-  const start = h("button", { type: "submit", class: "primary" }, "Ask");
+  const start = h("button", { type: "submit", class: "primary" }, "Start");
   const submit = async (event) => {
     event.preventDefault();
     const changed = budgets.filter(({ account, input }) => Number(input.value) !== account.granted);
@@ -154,7 +155,7 @@ export function askWhatIf(campaign, done) {
         ? [{ type: "policy", policy: { preset: preset.value, oracle: { kind: oracle.value } } }]
         : []),
     ];
-    if (!candidates.length && !own.checked) return say("Choose an arm, all arms alike, a policy, or its own.");
+    if (!candidates.length && !own.checked) return complain("Choose at least one policy.");
     start.disabled = true;
     wrong.hidden = true;
     try {
@@ -162,30 +163,30 @@ export function askWhatIf(campaign, done) {
         candidates, what_if: own.checked,
         budgets: Object.fromEntries(changed.map(({ account, input }) => [account.id, Number(input.value)])),
       };
-      const evaluation = await ask(adminPath(campaign.id, "evaluations"), { method: "POST", body });
+      const evaluation = await request(adminPath(campaign.id, "evaluations"), { method: "POST", body });
       dialog.close();
       done(evaluation);
     } catch (error) {
-      say(error.message);
+      complain(error.message);
       start.disabled = false;
     }
   };
-  const checked = (input, words) => h("label", { class: "check", for: input.id }, input, ` ${words}`);
+  const checkbox = (input, label) => h("label", { class: "check", for: input.id }, input, ` ${label}`);
   const dialog = openDialog(title, {}, h(
     "form",
     { onsubmit: submit },
     h("h2", {}, title),
-    h("p", {}, "What would have come of it? A process of its own works that out; the campaign goes on as it is."),
+    h("p", {}, "Estimates from the log what other policies or budgets would have earned. The campaign goes on."),
     h("div", { class: "field" }, h("label", { for: arm.id }, "Always the same arm"), arm),
-    checked(uniform, "All arms alike"),
+    checkbox(uniform, "All arms equally often"),
     h("div", { class: "field" },
-      h("label", { for: preset.id }, "Another policy, which learns along the log"), preset,
+      h("label", { for: preset.id }, "Another policy, trained along the log"), preset,
       h("label", { for: oracle.id }, "Its oracle"), oracle),
-    checked(own, "Its own policy again, with the budgets below"),
+    checkbox(own, "Its own policy, with the budgets below"),
     budgets.map(({ account, input }) =>
       h("div", { class: "field" },
         h("label", { for: input.id }, `Budget of ${account.id}`), input,
-        h("small", {}, `it has ${amount(account.granted)}`))),
+        h("small", {}, `currently ${amount(account.granted)}`))),
     wrong,
     h("div", { class: "answers" },
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),

@@ -1,45 +1,45 @@
-// The report of one evaluation: what other policies would have come to, and what other budgets would have.
+// The report of one evaluation: estimates for other policies and other budgets.
 
 import { chart, flightsFigure } from "./charts.js";
 import { h } from "./dom.js";
 import { fact, table } from "./tables.js";
-import { amounts, duration, figure, interval, moment, percent, sentence, whole } from "./words.js";
+import { amounts, capitalized, duration, figure, interval, moment, percent, whole } from "./format.js";
 
 const ESTIMATORS = [["Doubly robust", "dr"], ["Self-normalised", "snips"], ["Inverse propensity", "ips"]];
 
 const LEFT_OUT = {
   unsettled: "still open",
-  untaught: "void, expired or never learnt",
+  untaught: "void, expired or not learnt",
   actions: "with actions of their own",
-  older: "older than was asked for",
+  older: "older than the requested rounds",
   pruned: "pruned",
 };
 
-/** A candidate's name. */
-export function candidateWords(candidate) {
+/** Returns a candidate's name. */
+export function candidateText(candidate) {
   if (candidate.type === "fixed") return `always ${candidate.arm}`;
-  if (candidate.type === "uniform") return "all arms alike";
+  if (candidate.type === "uniform") return "all arms equally often";
   const kind = [candidate.policy?.preset, candidate.policy?.oracle?.kind].filter(Boolean).join(", ");
   return kind ? `another policy (${kind})` : "another policy";
 }
 
-/** What was asked, in a line. */
-export function askedWords(request) {
-  const asked = [...request.candidates.map(candidateWords), ...(request.what_if ? ["its own policy again"] : [])];
+/** Returns a request as one line. */
+export function requestText(request) {
+  const policies = [...request.candidates.map(candidateText), ...(request.what_if ? ["its own policy"] : [])];
   const budgets = Object.keys(request.budgets).length ? ` with ${amounts(request.budgets)}` : "";
-  return sentence(asked.join("; ") + budgets);
+  return capitalized(policies.join("; ") + budgets);
 }
 
-/** Of an evaluation that is over: its elements, its charts, and `draw` for when they are on the page. */
+/** Returns the elements and charts of a finished evaluation, and `draw` to call once they are on the page. */
 export function evaluationReport(view) {
-  const head = h("div", { class: "card" }, h("h3", { tabindex: "-1" }, askedWords(view.request)));
+  const head = h("div", { class: "card" }, h("h3", { tabindex: "-1" }, requestText(view.request)));
   if (view.status === "failed") {
     const { code, message } = view.error;
-    head.append(h("p", { class: "wrong" }, `There is no result: ${message} (${code}).`));
+    head.append(h("p", { class: "wrong" }, `The evaluation failed: ${message} (${code}).`));
     return { elements: [head], charts: [], draw: async () => {} };
   }
   const { result } = view;
-  head.append(...headParts(view, result));
+  head.append(...headElements(view, result));
   const candidates = result.candidates.map((one) => candidateCard(one, result));
   const flights = result.what_if ? flightsCard(result.what_if, result.budgets) : null;
   return {
@@ -49,22 +49,22 @@ export function evaluationReport(view) {
   };
 }
 
-function headParts(view, result) {
-  const left = Object.entries(result.left_out).filter(([, count]) => count > 0);
-  const leftWords = left.map(([why, count]) => `${whole(count)} ${LEFT_OUT[why] ?? why}`).join(", ");
+function headElements(view, result) {
+  const leftOut = Object.entries(result.left_out).filter(([, count]) => count > 0);
+  const leftOutText = leftOut.map(([why, count]) => `${whole(count)} ${LEFT_OUT[why] ?? why}`).join(", ");
   const took = (Date.parse(view.finished_at) - Date.parse(view.started_at)) / 1000;
   const shown = [
     ["Rounds of the log", whole(result.rounds)],
-    ["Left out", leftWords || "none"],
-    ["What happened, per round", `${figure(result.logged.reward)} reward, ${amounts(result.logged.costs)}`],
+    ["Left out", leftOutText || "none"],
+    ["As logged, per round", `${figure(result.logged.reward)} reward, ${amounts(result.logged.costs)}`],
     ["Budgets", amounts(result.budgets)],
-    ["Worked out", `${moment(view.finished_at)}, in ${duration(took)}`],
+    ["Finished", `${moment(view.finished_at)}, after ${duration(took)}`],
   ];
   return [
     h("dl", { class: "facts big below" }, shown.map(fact)),
     ...(result.candidates.length ? [h("p", { class: "note" }, result.restriction), h("p", { class: "note" },
-      `Under each estimate are its ${percent(result.level, 1)} intervals: by bootstrap, and by empirical Bernstein, `,
-      "which is wider and holds at any number of rounds.")] : []),
+      `Below each estimate are its ${percent(result.level, 1)} intervals: by bootstrap and by empirical Bernstein, `,
+      "which is wider and valid for any number of rounds.")] : []),
   ];
 }
 
@@ -78,18 +78,18 @@ function candidateCard(one, result) {
   ];
   const columns = [
     ["Per round", (row) => h("b", {}, row.name)],
-    ["What happened", (row) => figure(row.logged), "number"],
+    ["As logged", (row) => figure(row.logged), "number"],
     ...ESTIMATORS.map(([title, name]) => [title, (row) => estimateCell(row.of(name)), "number"]),
   ];
-  const name = sentence(candidateWords(one.candidate));
-  const warnings = one.warnings.map(({ text }) => h("li", { dataset: { level: "warning" } }, `${sentence(text)}.`));
+  const name = capitalized(candidateText(one.candidate));
+  const warnings = one.warnings.map(({ text }) => h("li", { dataset: { level: "warning" } }, `${capitalized(text)}.`));
   return h(
     "article",
     { class: "card", "aria-label": name },
     h("h3", { class: "candidate" }, name),
     h("p", { class: "verdict" }, one.summary),
     h("p", { class: "note" }, `Effective sample size ${figure(one.effective_sample_size)} of ${whole(result.rounds)}.`),
-    warnings.length ? h("ul", { class: "reasons", "aria-label": `Reasons to doubt: ${name}` }, warnings) : null,
+    warnings.length ? h("ul", { class: "reasons", "aria-label": `Cautions: ${name}` }, warnings) : null,
     table(`Estimates: ${name}`, columns, rows, () => ({ class: "pairs" })),
   );
 }
@@ -104,8 +104,8 @@ function estimateCell(found) {
   );
 }
 
-function flightsCard(flown, budgets) {
-  const { rounds, changed, control, actual } = flown;
+function flightsCard(whatIf, budgets) {
+  const { rounds, changed, control, actual } = whatIf;
   const end = ({ value, lower, upper }) => `${figure(value, 4)} (${interval(lower, upper, 4)})`;
   const places = [];
   const place = (title, label, of, budget = null) => {
@@ -114,25 +114,25 @@ function flightsCard(flown, budgets) {
     places.push({ drawn, figure: flightsFigure(rounds, lines, budget) });
     return h("div", {}, h("h3", {}, title), drawn.element);
   };
-  const reward = place("Reward so far", "Reward over the rounds of the log", (one) => one.reward);
+  const reward = place("Cumulative reward", "Reward over the rounds of the log", (one) => one.reward);
   const perResource = Object.keys(changed.spent).flatMap((name) => [
-    place(`${name} spent so far`, `${name} spent over the rounds`, (one) => one.spent[name], budgets[name]),
-    place(`What one more ${name} was worth, in reward`, `Worth of one more ${name} over the rounds`,
+    place(`Cumulative ${name} spent`, `${name} spent over the rounds`, (one) => one.spent[name], budgets[name]),
+    place(`Value of one more ${name}, in reward`, `Value of one more ${name} over the rounds`,
       (one) => one.marginal_value?.[name] ?? null),
   ]);
   const shown = [
     ["Reward with these budgets", end(changed.reward_at_end)],
-    ["With its own, by the same reckoning", end(control.reward_at_end)],
-    ["What happened", figure(actual.reward.at(-1), 4)],
-    ["Arms as in the log", `${percent(changed.matched)}; with its own budgets ${percent(control.matched)}`],
+    ["With its own budgets, by the same method", end(control.reward_at_end)],
+    ["As logged", figure(actual.reward.at(-1), 4)],
+    ["Same arm as in the log", `${percent(changed.matched)}; with its own budgets ${percent(control.matched)}`],
   ];
   const element = h(
-    "article", { class: "card", "aria-label": "Its own policy again" },
-    h("h3", { class: "candidate" }, "Its own policy again"),
+    "article", { class: "card", "aria-label": "Its own policy" },
+    h("h3", { class: "candidate" }, "Its own policy"),
     h("dl", { class: "facts big below" }, shown.map(fact)),
     reward,
     h("div", { class: "cards-grid" }, perResource),
-    h("p", { class: "note" }, flown.assumption),
+    h("p", { class: "note" }, whatIf.assumption),
   );
   return {
     element,
