@@ -1,7 +1,7 @@
-"""Files that our pages load: the dashboard's own, and the scripts of two packages that we serve instead of a CDN.
+"""Files that our pages load: the dashboard's own, and scripts of two packages that we serve instead of a CDN.
 
-They lie under a name made from their contents, so browsers may keep them for good. The packages are never imported:
-plotly alone would take longer than the rest of a start.
+Their path contains a digest of their contents, so browsers may cache them forever. The packages are never imported:
+importing plotly would take longer than the rest of the start.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ ASSETS = "assets"
 ROUTE = f"/{ASSETS}/{{digest}}/{{name}}"
 _OWN = Path(__file__).parent / "dashboard"
 _PAGE = "page.html"
-# Distribution, package and path of what others wrote.
-_OTHERS = {
+# Distribution, package and path of third-party files.
+_THIRD_PARTY = {
     "plotly.min.js": ("plotly", "plotly", "package_data/plotly.min.js"),
     "swagger-ui-bundle.js": ("fastapi-swagger", "fastapi_swagger", "resources/swagger-ui-bundle.js"),
     "swagger-ui.css": ("fastapi-swagger", "fastapi_swagger", "resources/swagger-ui.css"),
 }
 _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0+)?\s*(,|$))")
-# A year, which is for ever.
-_KEPT = "public, max-age=31536000, immutable"
+_ACCEPTS_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0+)?\s*(,|$))")
+# A year, the customary "forever".
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 def address(name: str) -> str:
-    """Where a page finds a file, relative to the page, so that a proxy may put us anywhere."""
+    """Returns the address of a file relative to the page, so that a proxy may serve us under any path."""
     return f"{ASSETS}/{digest()}/{name}"
 
 
 def dashboard_html() -> str:
-    """The dashboard's page."""
+    """Returns the dashboard's page."""
     preloads = [
         f'<link rel="modulepreload" href="{address(path.name)}">'
         for path in _own_files()
@@ -55,13 +55,13 @@ def dashboard_html() -> str:
 
 @cache
 def digest() -> str:
-    """One name for all files as they are."""
-    made = blake2b(digest_size=8)
+    """Returns one digest of all files."""
+    contents = blake2b(digest_size=8)
     for path in _own_files():
-        made.update(path.name.encode() + b"\0" + path.read_bytes())
-    for distribution, _, _ in _OTHERS.values():
-        made.update(version(distribution).encode())
-    return made.hexdigest()
+        contents.update(path.name.encode() + b"\0" + path.read_bytes())
+    for distribution, _, _ in _THIRD_PARTY.values():
+        contents.update(version(distribution).encode())
+    return contents.hexdigest()
 
 
 def _own_files() -> list[Path]:
@@ -69,14 +69,14 @@ def _own_files() -> list[Path]:
 
 
 async def asset(request: Request) -> Response:
-    """One file. A page of another version, as there are during an upgrade, gets ours and is not to keep it."""
+    """Serves one file. A page of another version, during an upgrade, gets ours without permission to cache it."""
     path = _paths().get(request.path_params["name"])
     if path is None:
         raise NotFound("there is nothing at this path", kind="path-not-found")
     headers = {"Vary": "Accept-Encoding"}
     if request.path_params["digest"] == digest():
-        headers["Cache-Control"] = _KEPT
-    if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+        headers["Cache-Control"] = _CACHE_FOREVER
+    if _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = await run_in_threadpool(_compressed, path)
     else:
@@ -86,9 +86,9 @@ async def asset(request: Request) -> Response:
 
 @cache
 def _paths() -> dict[str, Path]:
-    """Every file there is, by its name."""
+    """Returns all files by name."""
     found = {path.name: path for path in _own_files()}
-    for name, (_, package, inside) in _OTHERS.items():
+    for name, (_, package, inside) in _THIRD_PARTY.items():
         spec = find_spec(package)
         assert spec is not None, f"{package} is a dependency"
         found[name] = Path(*(spec.submodule_search_locations or ())) / inside

@@ -1,4 +1,4 @@
-"""Where an answer leads: the links of the OpenAPI document, by the operation that answers and the one to follow."""
+"""The links of the OpenAPI document: from an operation's response to the operations that can follow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 _ID = "$response.body#/id"
 _CAMPAIGN_ID, _DECISION_ID = "$response.body#/campaign_id", "$response.body#/decision_id"
 
-_ON_A_CAMPAIGN = (
+_CAMPAIGN_OPERATIONS = (
     "show_campaign",
     "change_campaign",
     "pause_campaign",
@@ -30,7 +30,7 @@ _BOTH_IDS = {"requestBody": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISI
 
 LINKS: dict[str, dict[str, dict[str, Any]]] = {
     "create_campaign": {
-        **{following: {"parameters": {"campaign_id": _ID}} for following in _ON_A_CAMPAIGN},
+        **{following: {"parameters": {"campaign_id": _ID}} for following in _CAMPAIGN_OPERATIONS},
         "decide": {"requestBody": {"campaign_id": _ID}},
         "decide_batch": {"requestBody": {"campaign_id": _ID}},
     },
@@ -43,9 +43,9 @@ LINKS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def links_from(operation: str) -> dict[str, dict[str, Any]]:
-    """The links of an operation's good answer.
+    """Returns the links of an operation's successful response.
 
     >>> links_from("create_key")
     {'revoke_key': {'operationId': 'revoke_key', 'parameters': {'key_id': '$response.body#/id'}}}
     """
-    return {following: {"operationId": following, **part} for following, part in LINKS.get(operation, {}).items()}
+    return {following: {"operationId": following, **link} for following, link in LINKS.get(operation, {}).items()}

@@ -1,4 +1,4 @@
-"""Pages for people: what a browser may do with them is said in their headers, and it is no more than they need."""
+"""HTML pages with a content security policy that allows only what they need."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def page(html: str) -> HTMLResponse:
-    """An answer that runs the scripts it has come with and no others, and that no other page may show inside itself."""
+    """Returns a response that runs only its own scripts and cannot be framed by other pages."""
     headers = {
         "Content-Security-Policy": policy_of(html),
         "Referrer-Policy": "no-referrer",
-        "X-Frame-Options": "DENY",  # for browsers that do not know frame-ancestors
+        "X-Frame-Options": "DENY",  # for browsers without frame-ancestors
     }
     return HTMLResponse(html, headers=headers)
 
 
 def policy_of(html: str) -> str:
-    """The content security policy of a page: our own files, and the scripts inside it by their digests.
+    """Returns the content security policy of a page: our own files, and its inline scripts by their digests.
 
     >>> policy_of("<script>1</script>").split("; ")[1]
     "script-src 'self' 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='"
