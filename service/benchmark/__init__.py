@@ -1,1 +1,1 @@
-"""How fast the service is, measured as a user would meet it: `cbwk bench`."""
+"""`cbwk bench`: measures the speed of the service over HTTP."""

@@ -1,4 +1,4 @@
-"""What the service is compared with: a FastAPI handler that checks the same body and answers a constant."""
+"""The baseline of the benchmark: a FastAPI handler that validates the same body and returns a constant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Request(BaseModel):
 
 
 class Decision(BaseModel):
-    """An answer of the shape of a decision."""
+    """A response body of the shape of a decision."""
 
     decision_id: str
     campaign_id: str
@@ -45,7 +45,7 @@ app = FastAPI()
 
 @app.post("/decide")
 async def decide(request: Request) -> Decision:
-    """The same answer to everybody."""
+    """Returns a constant decision."""
     return Decision(
         decision_id="0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
         campaign_id=request.campaign_id,
@@ -61,12 +61,12 @@ async def decide(request: Request) -> Decision:
 
 @app.get("/readyz")
 async def readyz() -> dict[str, Any]:
-    """Always ready."""
+    """Is always ready."""
     return {}
 
 
 def main() -> None:
-    """Serve on the port that is given, with the service's own options."""
+    """Serves on the given port with the options of the service."""
     listener = server.listen("127.0.0.1", int(sys.argv[1]))
     uvicorn.Server(uvicorn.Config(app, **server.UVICORN_OPTIONS)).run(sockets=[listener])
 

@@ -1,7 +1,7 @@
-"""The run of `cbwk bench`: what is measured, in which order, and what it is compared with.
+"""One run of `cbwk bench`: the measurements, their order and their comparisons.
 
-Whatever becomes a ratio is measured in rounds, ours and the other by turns, and the median over the rounds counts: the
-speed of a shared machine changes by the minute.
+Ratios are medians over rounds that alternate between the two sides: the speed of a shared machine changes by the
+minute.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from service.benchmark import work
+from service.benchmark import workload
 from service.benchmark.figures import Figure, Report
 from service.benchmark.load import Load, closed_loop
+from service.benchmark.measured_service import BATCH, CONNECTIONS, MeasuredService
 from service.benchmark.postgres import Postgres
 from service.benchmark.processes import Cores, baseline, pinned, served
-from service.benchmark.subject import BATCH, CONNECTIONS, Subject
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 Sizes = dict[str, int]
 
-# Parts of the long log after which memory is read.
-PARTS = 10
+# Memory is read after each of these steps of the long log.
+LOG_STEPS = 10
 READS = 20
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How long and how much."""
+    """Durations and sizes of a run."""
 
     seconds: float = 5.0
     rounds: int = 5
@@ -45,31 +45,33 @@ class Extent:
 
     @classmethod
     def quick(cls) -> Extent:
-        """To see that it works: its figures say nothing."""
+        """Returns a short check; its figures mean nothing."""
         return cls(seconds=0.3, rounds=1, decisions=2_000, holds=200, campaigns=3, replica_campaigns=2)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One run."""
+    """One run of the benchmark."""
 
     extent: Extent
     report: Report
     cores: Cores
     postgres: Postgres | None
-    say: Say
+    announce: Announce
 
     def run(self) -> None:
-        """Measure everything."""
+        """Measures everything."""
         with pinned(self.cores):
-            self.against_the_baseline()
-            self.growth()
-            self.with_a_long_log()
-            self.replicas()
+            self.compare_with_baseline()
+            self.measure_growth()
+            self.measure_long_log()
+            self.measure_replicas()
 
     @contextmanager
-    def subject(self, url: str | None = None, replicas: int = 1, sizes: Sizes | None = None) -> Iterator[Subject]:
-        """Servers on a database of their own: SQLite unless it is told another."""
+    def service(
+        self, url: str | None = None, replicas: int = 1, sizes: Sizes | None = None
+    ) -> Iterator[MeasuredService]:
+        """Starts servers on a new SQLite database, or on the database of the URL."""
         with tempfile.TemporaryDirectory(prefix="cbwk-bench-") as folder, ExitStack() as stack:
             url = url or f"sqlite:///{folder}/cbwk.db"
             first = stack.enter_context(served(self.cores, url, request_deadline_ms=10_000))
@@ -77,23 +79,25 @@ class Bench:
                 stack.enter_context(served(self.cores, url, key=first.key, request_deadline_ms=10_000))
                 for _ in range(replicas - 1)
             ]
-            yield Subject([first, *more], **(sizes or {}))
+            yield MeasuredService([first, *more], **(sizes or {}))
 
-    def against_the_baseline(self) -> None:
-        """The ratios to an empty handler."""
+    def compare_with_baseline(self) -> None:
+        """Measures the ratios to an empty handler."""
         extent, report = self.extent, self.report
         with ExitStack() as stack:
-            plain = stack.enter_context(baseline(self.cores))
-            lite = stack.enter_context(self.subject())
+            empty_server = stack.enter_context(baseline(self.cores))
+            lite = stack.enter_context(self.service())
             other = None
             if self.postgres is not None:
-                other = stack.enter_context(self.subject(stack.enter_context(self.postgres.database())))
+                other = stack.enter_context(self.service(stack.enter_context(self.postgres.database())))
 
             def empty(connections: int = CONNECTIONS) -> Load:
-                return closed_loop([plain.port], lite.calls(), connections=connections, seconds=extent.seconds).check()
+                return closed_loop(
+                    [empty_server.port], lite.calls(), connections=connections, seconds=extent.seconds
+                ).check()
 
-            for turn in range(extent.rounds):
-                self.say(f"against the baseline, round {turn + 1} of {extent.rounds}")
+            for index in range(extent.rounds):
+                self.announce(f"against the baseline, round {index + 1} of {extent.rounds}")
                 _one_by_one(report, lite, empty, extent.seconds)
                 if other is not None:
                     report.note("baseline beside PostgreSQL", empty().rate)
@@ -109,92 +113,92 @@ class Bench:
                 report.note("half load p99.9", 1000 * half.percentile(99.9))
         report.figures += _ratios(report)
 
-    def growth(self) -> None:
-        """Throughput in larger cases over that of the ordinary one."""
+    def measure_growth(self) -> None:
+        """Measures the throughput of larger cases relative to the base case."""
         extent, report = self.extent, self.report
         cases: dict[str, tuple[Sizes, float | None]] = {
             "K = 100 arms": ({"arms": 100}, 0.4),
             "K = 1,000 arms": ({"arms": 1000}, None),
-            "m = 100 features": ({"numbers": 100 - work.CATEGORIES - work.HASHES}, 0.4),
+            "m = 100 features": ({"numbers": 100 - workload.CATEGORIES - workload.HASHES}, 0.4),
             f"{extent.campaigns:,} campaigns": ({"campaigns": extent.campaigns}, 0.4),
         }
-        with self.subject() as ordinary:
+        with self.service() as base:
             for name, (sizes, least) in cases.items():
-                self.say(f"growth: {name}")
-                with self.subject(sizes=sizes) as larger:
-                    self._by_turns(name, ordinary, larger)
+                self.announce(f"growth: {name}")
+                with self.service(sizes=sizes) as larger:
+                    self._alternate(name, base, larger)
                 report.figures.append(Figure(f"{name} ÷ base case", report.ratio(name, f"{name}, base"), least=least))
             name = f"{extent.holds:,} open holds"
-            self.say(f"growth: {name}")
-            with self.subject() as larger:
+            self.announce(f"growth: {name}")
+            with self.service() as larger:
                 before = larger.server.memory_bytes()
                 while len(larger.open) < extent.holds:
                     larger.batches(min(1.0, extent.seconds))
                 each = (larger.server.memory_bytes() - before) / len(larger.open)
-                self._by_turns(name, ordinary, larger)
+                self._alternate(name, base, larger)
         report.figures.append(Figure(f"{name} ÷ base case", report.ratio(name, f"{name}, base"), least=0.4))
         report.figures.append(Figure("memory per open hold", max(0.0, each), "bytes", most=1024.0))
 
-    def _by_turns(self, name: str, ordinary: Subject, larger: Subject) -> None:
+    def _alternate(self, name: str, base: MeasuredService, larger: MeasuredService) -> None:
         for _ in range(self.extent.rounds):
-            self.report.note(f"{name}, base", ordinary.decide(self.extent.seconds).rate)
+            self.report.note(f"{name}, base", base.decide(self.extent.seconds).rate)
             self.report.note(name, larger.decide(self.extent.seconds).rate)
-            ordinary.settle()
+            base.settle()
 
-    def with_a_long_log(self) -> None:
-        """Start, memory, size and reading with very many decisions and outcomes."""
+    def measure_long_log(self) -> None:
+        """Measures start, memory, size and reads with a long log."""
         extent, report = self.extent, self.report
         total = f"{extent.decisions:,} decisions"
         with tempfile.TemporaryDirectory(prefix="cbwk-bench-") as folder:
             path = Path(folder, "cbwk.db")
             url = f"sqlite:///{path}"
             with served(self.cores, url, request_deadline_ms=60_000) as server:
-                subject = Subject([server], campaigns=extent.campaigns)
-                for part in range(PARTS):
-                    self.say(f"{total} in the log: {100 * part // PARTS} %")
-                    subject.fill(extent.decisions // PARTS)
+                service = MeasuredService([server], campaigns=extent.campaigns)
+                for step in range(LOG_STEPS):
+                    self.announce(f"{total} in the log: {100 * step // LOG_STEPS} %")
+                    service.fill(extent.decisions // LOG_STEPS)
                     report.note("memory while the log grows", server.memory_bytes())
-                self._read_while_deciding(subject)
+                self._read_while_deciding(service)
             sizes = report.raw["memory while the log grows"]
             report.figures.append(Figure(f"memory after {total} ÷ after a fifth", sizes[-1] / sizes[1], most=1.1))
-            report.figures.append(_bytes_each(path))
-            self.say(f"start with {total}")
+            report.figures.append(_bytes_per_decision(path))
+            self.announce(f"start with {total}")
             with served(self.cores, url) as server:
                 report.figures.append(Figure(f"start with {total}", server.ready_seconds, "s", most=3.0))
 
-    def _read_while_deciding(self, subject: Subject) -> None:
-        report, look = self.report, subject.budgets()
+    def _read_while_deciding(self, service: MeasuredService) -> None:
+        report, budgets = self.report, service.budgets()
         for _ in range(self.extent.rounds):
-            report.note("budgets", 1000 * subject.read(look, READS).percentile(50))
-            report.note("decide, nobody reading", subject.decide(self.extent.seconds).rate)
-            report.note("decide, somebody reading", subject.decide(self.extent.seconds, beside=look).rate)
-            subject.settle()
+            report.note("budgets", 1000 * service.read(budgets, READS).percentile(50))
+            report.note("decide, nobody reading", service.decide(self.extent.seconds).rate)
+            report.note("decide, somebody reading", service.decide(self.extent.seconds, beside=budgets).rate)
+            service.settle()
         name = f"GET /admin/budgets, {self.extent.campaigns:,} campaigns"
         report.figures.append(Figure(name, report.middle("budgets"), "ms", most=100.0))
         ratio = report.ratio("decide, somebody reading", "decide, nobody reading")
         report.figures.append(Figure("/decide beside a reader of budgets", ratio, least=0.9, remark="once a second"))
 
-    def replicas(self) -> None:
-        """Several processes on one PostgreSQL."""
+    def measure_replicas(self) -> None:
+        """Measures several processes on one PostgreSQL."""
         if self.postgres is None:
             return
         for campaigns in (1, self.extent.replica_campaigns):
             for replicas in (1, 2, 3):
                 name = f"{replicas} on PostgreSQL, {campaigns} campaign{'s' if campaigns > 1 else ''}"
-                self.say(name)
+                self.announce(name)
                 with (
                     self.postgres.database() as url,
-                    self.subject(url, replicas, {"campaigns": campaigns}) as subject,
+                    self.service(url, replicas, {"campaigns": campaigns}) as service,
                 ):
-                    rate = subject.decide(self.extent.seconds).rate
-                    subject.settle()
-                    subject.check()
+                    rate = service.decide(self.extent.seconds).rate
+                    service.settle()
+                    service.check()
                 remark = "accounts are right; all share one core"
                 self.report.figures.append(Figure(name, rate, "decisions/s", remark=remark))
 
 
-def _one_by_one(report: Report, lite: Subject, empty: Callable[[], Load], seconds: float) -> None:
-    """Decisions, outcomes and pairs, with a baseline before each."""
+def _one_by_one(report: Report, lite: MeasuredService, empty: Callable[[], Load], seconds: float) -> None:
+    """Measures decisions, outcomes and pairs, with a baseline before each."""
     base, before = empty(), len(lite.open)
     ours = lite.decide(seconds)
     for name, load in (("baseline", base), ("decide", ours)):
@@ -229,16 +233,16 @@ def _ratios(report: Report) -> Iterator[Figure]:
     yield Figure("p99.9 at half load, open loop", report.middle("half load p99.9"), "ms", most=30.0)
 
 
-def _bytes_each(path: Path) -> Figure:
-    """Of the log alone: snapshots do not grow with it, and their share depends on how many campaigns there are."""
+def _bytes_per_decision(path: Path) -> Figure:
+    """Measures the log alone: snapshots do not grow with it, and their share depends on the number of campaigns."""
     with closing(sqlite3.connect(path)) as connection:
         (rows,) = connection.execute("SELECT count(*) FROM decision").fetchone()
-        kept = [size for (size,) in connection.execute("SELECT length(data) FROM snapshot")]
-    each = (path.stat().st_size - sum(kept)) / rows - mean(map(len, work.contexts()))
-    remark = f"without {len(kept):,} snapshots, {sum(kept) / 1e6:,.0f} MB"
+        snapshots = [size for (size,) in connection.execute("SELECT length(data) FROM snapshot")]
+    each = (path.stat().st_size - sum(snapshots)) / rows - mean(map(len, workload.contexts()))
+    remark = f"without {len(snapshots):,} snapshots, {sum(snapshots) / 1e6:,.0f} MB"
     return Figure("database, decision + outcome beyond the context", each, "bytes", most=600.0, remark=remark)
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """Returns a description of this machine."""
     return {"python": platform.python_version(), "cores": os.cpu_count(), "processor": platform.machine()}

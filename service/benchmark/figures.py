@@ -1,4 +1,4 @@
-"""The figures of a run, each with what it must reach."""
+"""The figures of a run and their targets."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is where it must be; None where nothing is asked."""
+        """Tells whether the figure meets its target; None without a target."""
         if self.least is None and self.most is None:
             return None
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     @property
-    def bar(self) -> str:
-        """What it must reach.
+    def target(self) -> str:
+        """Returns the target as text.
 
-        >>> Figure("rate", 1.3, least=1.2).bar, Figure("rate", 1.3).bar
+        >>> Figure("rate", 1.3, least=1.2).target, Figure("rate", 1.3).target
         ('≥ 1.2', '')
         """
         if self.least is not None:
@@ -42,25 +42,25 @@ class Figure:
 
 @dataclass
 class Report:
-    """All figures of a run, and what they were made from."""
+    """The figures of a run and the measurements behind them."""
 
     figures: list[Figure] = field(default_factory=list)
-    raw: dict[str, list[float]] = field(default_factory=dict)  # by what was measured, in the order of the rounds
+    raw: dict[str, list[float]] = field(default_factory=dict)  # by name, in the order of the rounds
 
     def note(self, name: str, value: float) -> None:
-        """One measurement of a round."""
+        """Adds one measurement of a round."""
         self.raw.setdefault(name, []).append(value)
 
     def ratio(self, name: str, over: str) -> float:
-        """The median over the rounds of one measurement over another of the same round."""
+        """Returns the median over the rounds of the ratio of two measurements."""
         return median(a / b for a, b in zip(self.raw[name], self.raw[over], strict=True))
 
     def middle(self, name: str) -> float:
-        """The median over the rounds."""
+        """Returns the median over the rounds."""
         return median(self.raw[name])
 
     def table(self) -> Table:
-        """For people."""
+        """Returns the table for people."""
         table = Table(title="cbwk bench")
         table.add_column("figure")
         table.add_column("measured", justify="right", no_wrap=True)
@@ -69,11 +69,11 @@ class Report:
         table.add_column("")
         for each in self.figures:
             verdict = {True: "ok", False: "SHORT", None: ""}[each.holds]
-            table.add_row(each.name, f"{each.value:,.4g} {each.unit}".strip(), each.bar, verdict, each.remark)
+            table.add_row(each.name, f"{each.value:,.4g} {each.unit}".strip(), each.target, verdict, each.remark)
         return table
 
     def document(self, machine: Mapping[str, Any]) -> dict[str, Any]:
-        """For programs."""
+        """Returns the document for programs."""
         return {
             "machine": dict(machine),
             "figures": [asdict(each) | {"holds": each.holds} for each in self.figures],

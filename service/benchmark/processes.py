@@ -1,4 +1,4 @@
-"""Servers in processes of their own, on the core that is theirs."""
+"""Server processes, pinned to their own core."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is ready."""
+    """A server that accepts requests."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -33,17 +33,17 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Returns the address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> httpx.Client:
-        """A client with the admin's key."""
+        """Returns a client with the admin key."""
         return httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, trust_env=False, timeout=60.0
         )
 
     def memory_bytes(self) -> int:
-        """Resident memory."""
+        """Returns the resident memory."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
@@ -51,7 +51,7 @@ class Server:
 
 
 class Cores:
-    """One core for the servers, another for the load and everything else; the same one where there is no other."""
+    """One core for the servers and another for everything else; the same one if there is only one."""
 
     def __init__(self) -> None:
         self.all = sorted(os.sched_getaffinity(0))
@@ -59,13 +59,13 @@ class Cores:
 
     @property
     def apart(self) -> bool:
-        """Whether there are two."""
+        """Tells whether there are two cores."""
         return self.server != self.load
 
 
 @contextmanager
 def pinned(cores: Cores) -> Iterator[None]:
-    """This process, and what it starts, on the load's core; afterwards wherever it was."""
+    """Pins this process and its children to the core of the load."""
     os.sched_setaffinity(0, {cores.load})
     try:
         yield
@@ -75,7 +75,7 @@ def pinned(cores: Cores) -> Iterator[None]:
 
 @contextmanager
 def served(cores: Cores, database_url: str, *, key: str | None = None, **settings: str | int) -> Iterator[Server]:
-    """`cbwk serve` on a database."""
+    """Runs `cbwk serve` on a database."""
     key = key or secrets.token_hex(32)
     chosen = {"database_url": database_url, "admin_key": key, **settings}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
@@ -88,7 +88,7 @@ def served(cores: Cores, database_url: str, *, key: str | None = None, **setting
 
 @contextmanager
 def baseline(cores: Cores) -> Iterator[Server]:
-    """The handler that does nothing."""
+    """Runs the empty handler."""
     port = _free_port()
     command = [sys.executable, "-m", "service.benchmark.baseline", str(port)]
     with _process(command, dict(os.environ), cores, port, key="") as server:

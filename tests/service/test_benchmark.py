@@ -1,4 +1,4 @@
-"""`cbwk bench` measures what it says: the load it makes, the ratios it takes, the table it prints."""
+"""`cbwk bench`: its load generator, its ratios and its table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from service.benchmark.bench import Bench, Extent
 from service.benchmark.figures import Figure, Report
 from service.benchmark.load import Load, closed_loop, open_loop
+from service.benchmark.measured_service import MeasuredService
 from service.benchmark.processes import Cores, baseline, served
-from service.benchmark.subject import Subject
-from service.benchmark.work import Requests
+from service.benchmark.workload import Requests
 
 pytestmark = pytest.mark.slow
 
@@ -24,21 +24,25 @@ def empty_handler():
 
 
 @pytest.fixture(scope="module")
-def subject(tmp_path_factory):
+def service(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('bench')}/cbwk.db"
     with served(Cores(), url, request_deadline_ms=20_000) as server:
-        yield Subject([server], campaigns=2)
+        yield MeasuredService([server], campaigns=2)
 
 
 def test_a_closed_loop_sends_every_request_once_and_times_every_answer(empty_handler):
-    told = []
+    responses = []
     calls = islice(Requests("key").decides(["c"]), 200)
     load = closed_loop(
-        [empty_handler.port], calls, connections=8, seconds=30, answered=lambda tag, body: told.append((tag, body))
+        [empty_handler.port],
+        calls,
+        connections=8,
+        seconds=30,
+        on_response=lambda tag, body: responses.append((tag, body)),
     ).check()
     assert load.statuses == {200: 200}
-    assert len(load.latencies) == len({tag for tag, _ in told}) == 200
-    assert {json.loads(body)["arm"] for _, body in told} == {"arm-3"}
+    assert len(load.latencies) == len({tag for tag, _ in responses}) == 200
+    assert {json.loads(body)["arm"] for _, body in responses} == {"arm-3"}
     assert 0 < load.percentile(50) <= load.percentile(99) <= load.seconds
     assert 0 < load.busy <= 1
 
@@ -50,25 +54,25 @@ def test_an_open_loop_keeps_its_rate_and_counts_from_when_a_request_was_due(empt
     assert load.seconds >= 0.98  # the last is due then, whatever the answers take
 
 
-def test_a_load_with_anything_but_200_is_no_measurement():
+def test_a_load_with_any_status_but_200_is_an_error():
     load = Load(seconds=1.0)
     load.statuses.update([200, 503])
     with pytest.raises(RuntimeError, match="503"):
         load.check()
 
 
-def test_what_is_measured_is_real_decisions_for_arms_with_real_outcomes(subject):
-    decided = subject.decide(0.5, connections=4)
-    assert len(subject.open) > 0.8 * decided.statuses[200] > 0
-    campaigns = {campaign_id for campaign_id, _ in subject.open}
-    assert campaigns == set(subject.names)
-    told = subject.feedback(60)
-    assert told.statuses[200] > 0
-    assert subject.open == []
-    subject.batches(0.3)
-    subject.settle()
-    subject.check()
-    with subject.server.client() as client:
+def test_the_measured_service_decides_for_arms_and_books_outcomes(service):
+    decided = service.decide(0.5, connections=4)
+    assert len(service.open) > 0.8 * decided.statuses[200] > 0
+    campaigns = {campaign_id for campaign_id, _ in service.open}
+    assert campaigns == set(service.names)
+    settled = service.feedback(60)
+    assert settled.statuses[200] > 0
+    assert service.open == []
+    service.batches(0.3)
+    service.settle()
+    service.check()
+    with service.server.client() as client:
         accounts = client.get("/admin/budgets").json()["items"]
     resources = [resource for one in accounts for resource in one["resources"]]
     assert [resource["held"] for resource in resources] == [0] * len(resources)
@@ -84,21 +88,21 @@ def test_a_ratio_is_the_median_of_the_ratios_of_the_rounds():
 
 
 @pytest.mark.parametrize(
-    ("value", "bar", "holds"), [(1.2, {"least": 1.2}, True), (2.6, {"most": 2.5}, False), (1, {}, None)]
+    ("value", "target", "holds"), [(1.2, {"least": 1.2}, True), (2.6, {"most": 2.5}, False), (1, {}, None)]
 )
-def test_a_figure_says_whether_it_is_where_it_must_be(value, bar, holds):
-    assert Figure("a figure", value, **bar).holds is holds
+def test_a_figure_knows_whether_it_meets_its_target(value, target, holds):
+    assert Figure("a figure", value, **target).holds is holds
 
 
 def test_a_quick_run_against_the_baseline_fills_the_table():
     report = Report()
-    said = []
-    Bench(Extent.quick(), report, Cores(), None, said.append).against_the_baseline()
+    announcements = []
+    Bench(Extent.quick(), report, Cores(), None, announcements.append).compare_with_baseline()
     names = [figure.name for figure in report.figures]
     assert "/decide, SQLite ÷ baseline" in names
     assert "p99.9 at half load, open loop" in names
     assert all(figure.value > 0 for figure in report.figures)
-    assert said == ["against the baseline, round 1 of 1"]
+    assert announcements == ["against the baseline, round 1 of 1"]
     document = json.loads(json.dumps(report.document({"cores": 2})))
     assert [figure["name"] for figure in document["figures"]] == names
     assert report.table().row_count == len(names)

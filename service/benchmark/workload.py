@@ -1,4 +1,4 @@
-"""What the measured campaign is, and the requests to it: 10 arms, 20 features of mixed types, 3 resources."""
+"""The measured campaign and the requests to it: 10 arms, 20 features of mixed types, 3 resources."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from service.benchmark.load import Call
 
 ARMS, NUMBERS, CATEGORIES, HASHES = 10, 12, 6, 2
 VALUES = ("a", "b", "c")
-# Enough different contexts that nothing can be remembered, few enough to be made in no time.
+# Enough different contexts to defeat caches, few enough to create quickly.
 CONTEXTS = 2_000
 RESOURCES = {"usd": 0.05, "impressions": 1, "sends": 2}
-# Budgets never bind: what is measured is the service, not how it saves.
+# Budgets never bind, so that every request is decided in full.
 HORIZON, BUDGET = 10**8, 9 * 10**8
 
 
 def campaign(name: str, *, arms: int = ARMS, numbers: int = NUMBERS) -> dict[str, Any]:
-    """A campaign that has more budget than anybody asks for."""
+    """Returns a campaign whose budgets never bind."""
     features: list[dict[str, Any]] = [{"name": f"n{i}", "type": "number", "min": 0, "max": 10} for i in range(numbers)]
     features += [{"name": f"c{i}", "type": "category", "values": list(VALUES)} for i in range(CATEGORIES)]
     features += [{"name": f"h{i}", "type": "hash", "buckets": 8} for i in range(HASHES)]
@@ -36,19 +36,19 @@ def campaign(name: str, *, arms: int = ARMS, numbers: int = NUMBERS) -> dict[str
 
 
 def contexts(seed: int = 0, *, numbers: int = NUMBERS) -> list[bytes]:
-    """Contexts as JSON."""
+    """Returns contexts as JSON."""
     rng = random.Random(seed)
-    made = []
+    documents = []
     for _ in range(CONTEXTS):
         context: dict[str, Any] = {f"n{i}": round(rng.uniform(0, 10), 3) for i in range(numbers)}
         context |= {f"c{i}": rng.choice(VALUES) for i in range(CATEGORIES)}
         context |= {f"h{i}": f"site-{rng.randrange(1000)}.example" for i in range(HASHES)}
-        made.append(json.dumps(context, separators=(",", ":")).encode())
-    return made
+        documents.append(json.dumps(context, separators=(",", ":")).encode())
+    return documents
 
 
 class Requests:
-    """Requests of one client, each decision with an id of its own."""
+    """Requests of one client; every decision has its own id."""
 
     def __init__(self, key: str, seed: int = 0, *, numbers: int = NUMBERS) -> None:
         self._key = key
@@ -64,7 +64,7 @@ class Requests:
         )
         return Call(head.encode() + body, tag)
 
-    def _named(self) -> str:
+    def _next_id(self) -> str:
         self._count += 1
         return f"{self._prefix}-{self._count:09d}"
 
@@ -72,11 +72,11 @@ class Requests:
         return self._contexts[self._count % CONTEXTS]
 
     def decides(self, campaigns: Iterable[str]) -> Iterator[Call]:
-        """`POST /decide` to the campaigns in turn, without end; the tag is (campaign, decision)."""
+        """Yields `POST /decide` to the campaigns in turn, without end; the tag is (campaign, decision)."""
         names = list(campaigns)
         while True:
             campaign_id = names[self._count % len(names)]
-            decision_id = self._named()
+            decision_id = self._next_id()
             yield self._post("/decide", self._decide(campaign_id, decision_id), (campaign_id, decision_id))
 
     def _decide(self, campaign_id: str, decision_id: str) -> bytes:
@@ -87,24 +87,24 @@ class Requests:
         )
 
     def batches(self, campaigns: Iterable[str], size: int) -> Iterator[Call]:
-        """`POST /decide/batch`, without end; the tag is (campaign, decisions)."""
+        """Yields `POST /decide/batch`, without end; the tag is (campaign, decisions)."""
         names = list(campaigns)
         while True:
             campaign_id, ids, items = names[(self._count // size) % len(names)], [], []
             for _ in range(size):
-                ids.append(self._named())
+                ids.append(self._next_id())
                 items.append(b'{"decision_id":"%b","context":%b}' % (ids[-1].encode(), self._context()))
             body = b'{"campaign_id":"%b","items":[%b]}' % (campaign_id.encode(), b",".join(items))
             yield self._post("/decide/batch", body, (campaign_id, ids))
 
-    def feedback(self, decided: Iterable[tuple[str, str]]) -> Iterator[Call]:
-        """`POST /feedback` for each of these decisions."""
-        for campaign_id, decision_id in decided:
+    def feedback(self, decisions: Iterable[tuple[str, str]]) -> Iterator[Call]:
+        """Yields `POST /feedback` for each of these decisions."""
+        for campaign_id, decision_id in decisions:
             yield self._post("/feedback", self._outcome(campaign_id, decision_id), None)
 
-    def feedback_batches(self, decided: Iterator[tuple[str, str]], size: int) -> Iterator[Call]:
-        """`POST /feedback/batch` for these decisions."""
-        while items := [self._outcome(*pair) for pair in islice(decided, size)]:
+    def feedback_batches(self, decisions: Iterator[tuple[str, str]], size: int) -> Iterator[Call]:
+        """Yields `POST /feedback/batch` for these decisions."""
+        while items := [self._outcome(*pair) for pair in islice(decisions, size)]:
             yield self._post("/feedback/batch", b'{"items":[%b]}' % b",".join(items), None)
 
     def _outcome(self, campaign_id: str, decision_id: str) -> bytes:
