@@ -1,13 +1,13 @@
-"""A small OpenRTB bidder on FastAPI that asks cbwk what to bid with, and tells it what became of each bid.
+"""A small OpenRTB bidder on FastAPI: cbwk chooses what to bid with, and gets the outcome of each bid.
 
     CBWK_URL=http://127.0.0.1:8000 CBWK_API_KEY=… .venv/bin/uvicorn --app-dir examples ad_server:app --port 9000
 
     POST /bid       an OpenRTB bid request: a bid, or 204 for none
-    GET  /billing   the exchange bills an impression (burl): its cost is booked
-    GET  /loss      the auction was lost (lurl): the hold is free again
-    GET  /click     the visitor clicked: that is the reward; then on to the landing page
+    GET  /billing   the exchange bills an impression (burl): reports its cost
+    GET  /loss      the auction was lost (lurl): releases the hold
+    GET  /click     the visitor clicked: reports the reward and redirects to the landing page
 
-The key needs the role admin at the first start, which makes the campaign, and decider afterwards.
+The key needs the role admin at the first start, which creates the campaign, and decider afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cbwk_client import AsyncClient, CampaignExistsError, ForbiddenError, Terms
 
 CAMPAIGN = "rtb-example"
 LANDING_PAGES = {"video": "https://shop.example/video", "banner": "https://shop.example/banner"}
-# OpenRTB's numbers for devices, as far as they matter here.
+# Some of OpenRTB's numbers for devices.
 DEVICES = {1: "phone", 2: "desktop", 3: "tv", 4: "phone", 5: "tablet"}
 CONFIG: dict[str, Any] = {
     "id": CAMPAIGN,
@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
             {"name": "site", "type": "hash", "buckets": 16, "default": "unknown"},
         ]
     },
-    # A click takes half an hour at the most; many bids end without any notice.
+    # A click comes within half an hour; many bids end without a notice.
     "feedback": {"ttl_seconds": 1_800, "missing_reward": 0, "missing_cost": "none"},
 }
 
@@ -52,13 +52,13 @@ router = APIRouter()
 
 
 def create_app(url: str, key: str, terms: Terms | None = None) -> FastAPI:
-    """The bidder for a service at this address; `terms` say how long it waits for it."""
+    """Returns the bidder for a service at this address; `terms` has its timeouts."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # The end of this block delivers what is still to be reported.
+        # The end of this block delivers pending reports.
         async with AsyncClient(url, key, terms=terms or Terms()) as client:
-            # Made by an earlier start, or by somebody with an admin key.
+            # An earlier start, or an administrator, created it.
             with suppress(CampaignExistsError, ForbiddenError):
                 await client.create_campaign(CONFIG)
             app.state.cbwk = client
@@ -71,58 +71,58 @@ def create_app(url: str, key: str, terms: Terms | None = None) -> FastAPI:
 
 @router.post("/bid")
 async def bid(request: Request) -> Response:
-    """One bid for the first impression of a request."""
-    asked = await request.json()
-    impression = asked["imp"][0]
-    # The exchange may send a request twice: the same ids, the same decision.
-    decision_id = str(uuid5(NAMESPACE_URL, f"{asked['id']}/{impression['id']}"))
-    # No answer in time: no bid, and nothing is spent that nobody counts.
-    decision = await _cbwk(request).decide(CAMPAIGN, context_of(asked), decision_id=decision_id, fallback=None)
+    """Bids for the first impression of a request."""
+    bid_request = await request.json()
+    impression = bid_request["imp"][0]
+    # The exchange may send a request twice: the same ids give the same decision.
+    decision_id = str(uuid5(NAMESPACE_URL, f"{bid_request['id']}/{impression['id']}"))
+    # Without an answer in time there is no bid, so that nothing is spent uncounted.
+    decision = await _cbwk(request).decide(CAMPAIGN, context_of(bid_request), decision_id=decision_id, fallback=None)
     if decision.arm is None:
         return Response(status_code=204)
     notice = f"{request.base_url}{{}}?d={decision_id}"
     offered = {
         "id": decision_id,
         "impid": impression["id"],
-        # Per thousand impressions. What is bid is held, so no impression can cost more than was held.
+        # Per thousand impressions. The bid equals the hold, so no impression can cost more than the hold.
         "price": 1_000 * decision.hold["usd"],
         "adid": decision.arm,
         "burl": notice.format("billing") + "&price=${AUCTION_PRICE}",
         "lurl": notice.format("loss"),
         "adm": f'<a href="{notice.format("click")}&amp;arm={decision.arm}">{decision.arm}</a>',
     }
-    return JSONResponse({"id": asked["id"], "cur": "USD", "seatbid": [{"bid": [offered]}]})
+    return JSONResponse({"id": bid_request["id"], "cur": "USD", "seatbid": [{"bid": [offered]}]})
 
 
 @router.get("/billing", status_code=204)
 async def billing(request: Request, decision_id: DecisionId, price: Annotated[float, Query(ge=0)]) -> None:
-    """The impression was shown and is billed at this price per thousand."""
+    """Books an impression at its price per thousand."""
     _cbwk(request).report(CAMPAIGN, decision_id, costs={"usd": price / 1_000, "impressions": 1})
 
 
 @router.get("/loss", status_code=204)
 async def loss(request: Request, decision_id: DecisionId) -> None:
-    """Somebody else bid more."""
+    """Releases the hold of a lost auction."""
     _cbwk(request).report(CAMPAIGN, decision_id, void=True)
 
 
 @router.get("/click")
 async def click(request: Request, decision_id: DecisionId, arm: str) -> Response:
-    """The visitor wants to see more. Who does not click needs no call: the expiry says so."""
+    """Reports a click. Without a click no call is needed: the decision expires with reward 0."""
     if arm not in LANDING_PAGES:
         return Response(status_code=404)
     _cbwk(request).report(CAMPAIGN, decision_id, reward=1)
     return RedirectResponse(LANDING_PAGES[arm])
 
 
-def context_of(asked: dict[str, Any]) -> dict[str, Any]:
-    """What the campaign wants to know of a bid request."""
+def context_of(bid_request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the context of a bid request."""
     context: dict[str, Any] = {"hour": datetime.now(UTC).hour}
-    device = DEVICES.get(asked.get("device", {}).get("devicetype"))
+    device = DEVICES.get(bid_request.get("device", {}).get("devicetype"))
     if device is not None:
         context["device"] = device
-    if "domain" in asked.get("site", {}):
-        context["site"] = asked["site"]["domain"]
+    if "domain" in bid_request.get("site", {}):
+        context["site"] = bid_request["site"]["domain"]
     return context
 
 
@@ -132,7 +132,7 @@ def _cbwk(request: Request) -> AsyncClient:
 
 
 def __getattr__(name: str) -> FastAPI:
-    """`app`, made when uvicorn asks for it, so that importing this module needs no environment."""
+    """Creates `app` when uvicorn imports it, so that importing this module needs no environment."""
     if name != "app":
         raise AttributeError(name)
     return create_app(os.environ["CBWK_URL"], os.environ["CBWK_API_KEY"])

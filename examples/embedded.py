@@ -4,8 +4,8 @@
 # `cbwk_core` needs no service, no database and no clock: a state goes in, a state comes out. This script can be read as
 # a notebook (editors run it cell by cell) or run as it is: `.venv/bin/python examples/embedded.py`. It takes seconds.
 #
-# A shop sends one of three offers, or none, to each of 2,000 visitors. An offer has a price in dollars and one in
-# coupons, and neither budget is enough for everybody.
+# A shop sends one of three offers, or none, to each of 2,000 visitors. An offer costs dollars and coupons, and neither
+# budget is enough for all visitors.
 
 # %%
 import numpy as np
@@ -18,25 +18,25 @@ OFFERS = ("postcard", "coupon", "call")
 BUDGETS = (400.0, 450.0)  # dollars, coupons
 rng = np.random.default_rng(7)
 
-# Of each kind of visitor (new, regular, lost) and offer: the chance of an order, and what it costs.
+# For each kind of visitor (new, regular, lost) and offer: the probability of an order, and the costs.
 ORDERS = np.array([[0.10, 0.25, 0.30], [0.20, 0.45, 0.35], [0.05, 0.10, 0.40]])
 COSTS = np.array([[[0.2, 0.0], [0.1, 1.0], [0.9, 0.0]]] * 3)
-KINDS = np.array([0.5, 0.3, 0.2])  # how often each kind comes
+KINDS = np.array([0.5, 0.3, 0.2])  # frequency of each kind
 
 # %% [markdown]
-# ## What somebody could earn who knew all this
+# ## The optimum with known probabilities
 #
-# The best static policy is a linear program. Its value per visitor times the visitors is what we compare with.
+# A linear program gives the best static policy. Its value per visitor times the visitors is the benchmark.
 
 # %%
 best = static_optimum(ORDERS, COSTS, np.array(BUDGETS) / VISITORS, KINDS)
 print(f"the clairvoyant: {best.value * VISITORS:.0f} orders; one more dollar is worth {best.prices[0]:.2f} orders")
 
 # %% [markdown]
-# ## What the policy earns, which knows nothing at first
+# ## The policy, which starts without knowledge
 #
-# `decide` is pure: it gives arms and probabilities, and the state stays as it is. `learn` gives the next state. With
-# feedback that comes later one would call `commit` at once and `settle` when it comes.
+# `decide` is pure: it returns arms and probabilities and keeps the state. `learn` returns the next state. With delayed
+# feedback, call `commit` at once and `settle` when the feedback comes.
 
 # %%
 policy = SquareCBwK(
@@ -58,11 +58,11 @@ for _ in range(VISITORS):
     state = policy.learn(state, visitor, choice.arm, np.array([order]), cost[None])
 
 # %% [markdown]
-# ## How it went
+# ## Result
 
 # %%
 share = expected / (best.value * VISITORS)
-print(f"the policy: {expected:.0f} orders expected of what it sent, {share:.0%} of the optimum")
+print(f"the policy: {expected:.0f} expected orders, {share:.0%} of the optimum")
 for name, count in zip((*OFFERS, "nothing"), sent, strict=True):
     print(f"  {name:9} {count:5}")
 for name, amount, budget in zip(("dollars", "coupons"), spent, BUDGETS, strict=True):
@@ -71,7 +71,7 @@ for name, amount, budget in zip(("dollars", "coupons"), spent, BUDGETS, strict=T
 # %% [markdown]
 # ## To bytes and back
 #
-# A state is stored without pickle and goes on where it was.
+# A state is stored without pickle and continues where it was.
 
 # %%
 stored = policy.encode(state)

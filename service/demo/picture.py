@@ -1,4 +1,4 @@
-"""The run as a picture: budgets against the even pace, clicks against the clairvoyant, prices, banners."""
+"""The picture of a run: budgets and the even pace, clicks and the clairvoyant optimum, prices, banners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE_INCHES = (11.0, 7.5)
 
 
 def draw(path: Path, ads: AdServer) -> None:
-    """Write the picture."""
+    """Writes the picture."""
     figure = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     (budgets, clicks), (prices, shares) = figure.subplots(2, 2)
@@ -38,9 +38,9 @@ def draw(path: Path, ads: AdServer) -> None:
 
 def _draw_budgets(axes: Axes, ads: AdServer) -> None:
     axes.set_title("share of each budget spent", fontsize=11, loc="left")
-    requests = [look.requests for look in ads.looks]
-    for place, colour in zip(range(len(ads.looks[0].campaign.accounts)), CYCLE, strict=False):
-        accounts = [look.campaign.accounts[place] for look in ads.looks]
+    requests = [sample.requests for sample in ads.samples]
+    for place, colour in zip(range(len(ads.samples[0].campaign.accounts)), CYCLE, strict=False):
+        accounts = [sample.campaign.accounts[place] for sample in ads.samples]
         spent = [account.spent / account.granted for account in accounts]
         taken = [(account.spent + account.held) / account.granted for account in accounts]
         axes.plot(requests, spent, color=colour, label=accounts[0].id)
@@ -52,7 +52,7 @@ def _draw_budgets(axes: Axes, ads: AdServer) -> None:
 
 
 def _draw_clicks(axes: Axes, ads: AdServer) -> None:
-    axes.set_title("clicks expected of what was shown", fontsize=11, loc="left")
+    axes.set_title("expected clicks of the shown banners", fontsize=11, loc="left")
     axes.plot([point[0] for point in ads.curve], [point[1] for point in ads.curve], color=GREEN, label="the service")
     total = ads.world.optimum * ads.world.requests
     axes.plot([0, ads.world.requests], [0, total], color=BLACK, linewidth=0.8, linestyle="--", label="clairvoyant")
@@ -60,18 +60,18 @@ def _draw_clicks(axes: Axes, ads: AdServer) -> None:
 
 def _draw_prices(axes: Axes, ads: AdServer) -> None:
     axes.set_title("price of a unit, in clicks per max cost", fontsize=11, loc="left")
-    requests = [look.requests for look in ads.looks]
+    requests = [sample.requests for sample in ads.samples]
     units = {resource["id"]: resource["max_cost"] for resource in ads.world.config()["resources"]}
     for (resource, unit), colour in zip(units.items(), (GREEN, BLUE), strict=True):
-        prices = [look.campaign.prices.get(resource, 0.0) * unit for look in ads.looks]
+        prices = [sample.campaign.prices.get(resource, 0.0) * unit for sample in ads.samples]
         axes.plot(requests, prices, color=colour, label=resource)
 
 
 def _draw_shares(axes: Axes, ads: AdServer) -> None:
-    """Of the impressions between two points, so that what the policy has learnt can be seen."""
+    """Draws shares of the impressions between two points, which show how the policy learns."""
     axes.set_title("share of each banner", fontsize=11, loc="left")
-    every = max(1, len(ads.curve) // 40)
-    points = ads.curve[::every]
+    step = max(1, len(ads.curve) // 40)
+    points = ads.curve[::step]
     played = np.diff(np.array([point[2] for point in points], dtype=np.float64), axis=0, prepend=0)
     share = played / np.maximum(played.sum(axis=1, keepdims=True), 1)
     axes.stackplot([point[0] for point in points], share.T, labels=BANNERS, colors=CYCLE, alpha=0.8)

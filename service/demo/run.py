@@ -1,4 +1,4 @@
-"""The demo from beginning to end: a service of its own, a campaign, the ad server, the summary."""
+"""Runs the demo: starts a service, creates a campaign, runs the ad server, prints the summary."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
 FRAMES_PER_SECOND = 5
 PICTURE = "demo.png"
-# `cbwk serve`, from whatever environment this runs in.
+# `cbwk serve` in the same Python environment.
 _SERVE = "import sys; from service.cli import main; sys.exit(main(['serve', '--port', '0']))"
-_SAYS_WHERE = "cbwk serves on "
+_URL_PREFIX = "cbwk serves on "
 
 
 class DemoError(Exception):
-    """The demo cannot go on, and why."""
+    """The demo cannot continue; the message says why."""
 
 
 def demo(world: World, *, out: Path, console: Console, stay: bool = False) -> Path:
-    """Run it; returns where the picture is. `stay` leaves the service up until Ctrl+C."""
+    """Runs the demo and returns the path of the picture; `stay` keeps the service running until Ctrl+C."""
     key = secrets.token_urlsafe(32)
     with service(key) as url:
         console.print(f"the service: {url}, with a database for this run only", highlight=False)
@@ -48,8 +48,8 @@ def demo(world: World, *, out: Path, console: Console, stay: bool = False) -> Pa
             console.print(f"the dashboard: {dashboard}, with the key {key}", highlight=False, soft_wrap=True)
         started = time.monotonic()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ads, sound = runner.run(_played(world, url, key, console))
-        console.print(view.summary(ads, time.monotonic() - started, sound))
+            ads, verified = runner.run(_run(world, url, key, console))
+        console.print(view.summary(ads, time.monotonic() - started, verified))
         path = out / PICTURE
         picture.draw(path, ads)
         console.print(f"the picture: {path}", highlight=False, soft_wrap=True)
@@ -60,7 +60,7 @@ def demo(world: World, *, out: Path, console: Console, stay: bool = False) -> Pa
 
 @contextmanager
 def service(key: str) -> Iterator[str]:
-    """A service in a process and a folder of its own: its URL."""
+    """Starts a service in a temporary folder and yields its URL."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     with tempfile.TemporaryDirectory(prefix="cbwk-demo-") as folder:
         log = Path(folder) / "service.log"
@@ -84,18 +84,18 @@ def service(key: str) -> Iterator[str]:
 
 
 def _url_in(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the service says it is; the port is whichever was free."""
+    """Waits for the line with the URL of the service, on a free port."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:
         for line in log.read_text().splitlines(keepends=True):
-            if line.startswith(_SAYS_WHERE) and line.endswith("\n"):
-                return line.removeprefix(_SAYS_WHERE).strip()
+            if line.startswith(_URL_PREFIX) and line.endswith("\n"):
+                return line.removeprefix(_URL_PREFIX).strip()
         time.sleep(0.05)
     raise DemoError(f"the service did not start: {log.read_text().strip()[-500:]}")
 
 
-async def _played(world: World, url: str, key: str, console: Console) -> tuple[AdServer, bool]:
-    # Service, ad server and whatever else runs share this machine: a busy moment is no reason to play nothing.
+async def _run(world: World, url: str, key: str, console: Console) -> tuple[AdServer, bool]:
+    # A longer deadline than the default: service and ad server share one machine.
     refused = list[Report]()
     async with AsyncClient(
         url, key, terms=Terms(decide_seconds=0.5), on_refused=lambda report, _: refused.append(report)
@@ -110,7 +110,7 @@ async def _played(world: World, url: str, key: str, console: Console) -> tuple[A
 
 
 def _stay(console: Console) -> None:
-    console.print("the service stays until Ctrl+C")
+    console.print("the service runs until Ctrl+C")
     try:
         signal.pause()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The demo's advertising: visitors of 36 kinds, four banners, clicks and prices with known means."""
+"""The simulated world of the demo: visitors of 36 kinds, four banners, clicks and prices with known means."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FEATURES = {
     "site": ("news", "shop", "games"),
 }
 SHARES = {"device": (0.6, 0.3, 0.1), "daypart": (0.2, 0.35, 0.35, 0.1), "site": (0.5, 0.2, 0.3)}
-# An impression costs no more than this.
+# Maximum cost of an impression.
 USD_MAX = 0.05
-# Two visitors of three can be shown something, and not always what they would like best: both budgets are scarce.
+# Both budgets are scarce: they pay for two visitors of three, and not always for the best banner.
 USD_PER_REQUEST, IMPRESSIONS_PER_REQUEST = 0.0065, 0.67
 CLICK_RATES = (0.01, 0.6)
 USD_MEANS = (0.004, 0.036)
 USD_NOISE = 0.35
-# Feedback comes after up to so many further requests; some was never an impression, some never comes.
+# Feedback comes up to this many requests later; some is void, some never comes.
 DELAY_REQUESTS_MAX = 200
 VOID_SHARE, MISSING_SHARE = 0.03, 0.03
 
 
 class Outcome(NamedTuple):
-    """What an impression leads to."""
+    """The outcome of an impression."""
 
     reward: float
     costs: dict[str, float]
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Requests numbered from 0, and what would come of each banner; the seed settles everything."""
+    """Requests numbered from 0 and the outcome of each banner; determined by the seed."""
 
     requests: int
     seed: int = 7
@@ -50,7 +50,7 @@ class World:
 
     @cached_property
     def kinds(self) -> list[dict[str, str]]:
-        """Every kind of visitor."""
+        """Returns every kind of visitor."""
         grid = np.indices([len(values) for values in FEATURES.values()]).reshape(len(FEATURES), -1).T
         return [
             {name: values[place] for (name, values), place in zip(FEATURES.items(), row, strict=True)} for row in grid
@@ -58,7 +58,7 @@ class World:
 
     @cached_property
     def weights(self) -> Array:
-        """How often each kind comes, (kinds,)."""
+        """Returns the frequency of each kind, (kinds,)."""
         shares = [
             np.prod([SHARES[name][FEATURES[name].index(value)] for name, value in kind.items()]) for kind in self.kinds
         ]
@@ -66,7 +66,7 @@ class World:
 
     @cached_property
     def _effects(self) -> Array:
-        """Of a visitor on clicks and price of every banner, each feature adding its own: (kinds, arms, 2)."""
+        """Returns the sum of the effects of all features on clicks and price, (kinds, arms, 2)."""
         rng = np.random.default_rng(self.seed)
         total = np.zeros((len(self.kinds), len(BANNERS), 2))
         for name, values in FEATURES.items():
@@ -86,13 +86,13 @@ class World:
 
     @cached_property
     def usd_limits(self) -> list[float]:
-        """What an impression of each banner costs at the most, which is what a decision for it holds."""
-        dearest = self.usd_means.max(axis=0) * (1.0 + USD_NOISE)
-        return [round(float(limit), 6) for limit in np.minimum(dearest + 1e-6, USD_MAX)]
+        """Returns the maximum cost of each banner, which is the hold of a decision for it."""
+        highest = self.usd_means.max(axis=0) * (1.0 + USD_NOISE)
+        return [round(float(limit), 6) for limit in np.minimum(highest + 1e-6, USD_MAX)]
 
     @cached_property
     def _draws(self) -> tuple[Integers, Array, Array, Array, Integers]:
-        """Per request: the kind of visitor, uniforms for click, price and fate of the feedback, its delay."""
+        """Returns per request: kind of visitor; uniforms for click, price and feedback; delay of the feedback."""
         rng = np.random.default_rng([self.seed, 1])
         kinds = rng.choice(len(self.kinds), size=self.requests, p=self.weights / self.weights.sum())
         click, price, fate = rng.random((3, self.requests))
@@ -100,15 +100,15 @@ class World:
         return kinds, click, price, fate, rng.integers(0, longest, size=self.requests, endpoint=True)
 
     def visitor(self, number: int) -> dict[str, str]:
-        """The context of a request."""
+        """Returns the context of a request."""
         return self.kinds[int(self._draws[0][number])]
 
     def mean_reward(self, number: int, banner: str) -> float:
-        """The click rate of a banner with this visitor."""
+        """Returns the click rate of a banner for this visitor."""
         return float(self.click_rates[self._draws[0][number], BANNERS.index(banner)])
 
     def outcome(self, number: int, banner: str) -> Outcome:
-        """Whether this visitor clicks, and what showing the banner costs."""
+        """Returns whether this visitor clicks, and the cost of the impression."""
         kinds, click, price, _, _ = self._draws
         mean = self.usd_means[kinds[number], BANNERS.index(banner)]
         usd = mean * (1.0 + USD_NOISE * (2.0 * price[number] - 1.0))
@@ -116,20 +116,20 @@ class World:
         return Outcome(float(clicked), {USD: round(float(usd), 6), IMPRESSIONS: 1.0})
 
     def is_void(self, number: int) -> bool:
-        """Whether the banner was never shown, for instance because the auction was lost."""
+        """Tells whether the banner was not shown, for instance because of a lost auction."""
         return bool(self._draws[3][number] < VOID_SHARE)
 
     def is_missing(self, number: int) -> bool:
-        """Whether nobody ever tells what came of it."""
+        """Tells whether the outcome is never reported."""
         return bool(VOID_SHARE <= self._draws[3][number] < VOID_SHARE + MISSING_SHARE)
 
     def delay(self, number: int) -> int:
-        """After how many further requests feedback comes."""
+        """Returns the delay of the feedback in requests."""
         return int(self._draws[4][number])
 
     @cached_property
     def optimum(self) -> float:
-        """Clicks per request of one who knows all rates and prices and spends the same budgets.
+        """Returns the clicks per request of the best static policy with known rates and prices and the same budgets.
 
         >>> world = World(1000)
         >>> float(world.click_rates.min()) < world.optimum < float(world.click_rates.max())
@@ -140,7 +140,7 @@ class World:
         return static_optimum(self.click_rates, costs, pace, self.weights / self.weights.sum()).value
 
     def config(self) -> dict[str, Any]:
-        """The campaign."""
+        """Returns the campaign's configuration."""
         return {
             "id": CAMPAIGN,
             "seed": self.seed,

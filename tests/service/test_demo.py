@@ -1,4 +1,4 @@
-"""The demo, short: a service of its own, a few hundred visitors, a summary and a picture."""
+"""A short demo with a few hundred visitors."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def test_a_short_demo_spends_within_its_budgets_and_ends_with_a_summary_and_a_pi
     terminal = io.StringIO()
     console = Console(file=terminal, width=150, force_terminal=True, color_system=None)
     path = demo(World(REQUESTS, ttl_seconds=2), out=tmp_path, console=console)
-    said = terminal.getvalue()
-    assert f"{REQUESTS} of {REQUESTS}" in said  # live
-    assert re.search(rf"requests +{REQUESTS} in \d+ s", said)
-    assert "every account is what the log says" in said
+    shown = terminal.getvalue()
+    assert f"{REQUESTS} of {REQUESTS}" in shown  # live
+    assert re.search(rf"requests +{REQUESTS} in \d+ s", shown)
+    assert "every account matches the log" in shown
     for resource in (USD, IMPRESSIONS):
-        spent, granted, over = re.search(rf"{resource} +([\d.,]+) of ([\d.]+) spent, (\S+) over", said).groups()
+        spent, granted, over = re.search(rf"{resource} +([\d.,]+) of ([\d.]+) spent, (\S+) over", shown).groups()
         assert float(spent.replace(",", "")) <= float(granted)
         assert over == "0"
-    share = float(re.search(r"([\d.]+)% of that was reached", said).group(1))
-    assert 0 < share < 110  # of so few visitors chance makes more than of many
+    share = float(re.search(r"([\d.]+)% of it was reached", shown).group(1))
+    assert 0 < share < 110  # noisy with few visitors
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
-    url = re.search(r"the service: (\S+),", said).group(1)
+    url = re.search(r"the service: (\S+),", shown).group(1)
     has_dashboard = any(getattr(route, "path", None) == "/dashboard" for route in create_app().routes)
-    assert (f"{url}/dashboard" in said) == has_dashboard
+    assert (f"{url}/dashboard" in shown) == has_dashboard
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
 
 
-def test_what_comes_of_a_banner_has_the_means_the_clairvoyant_knows_and_never_costs_more_than_its_hold():
+def test_outcomes_have_the_means_of_the_optimum_and_cost_at_most_the_hold():
     world = World(20_000)
     limits = {arm["id"]: arm["max_cost"][USD] for arm in world.config()["arms"]}
     kinds = [world.kinds.index(world.visitor(number)) for number in range(world.requests)]
