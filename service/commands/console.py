@@ -23,8 +23,8 @@ AnyCampaign = Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Cam
 OutDirectory = Annotated[Path, typer.Option("--out", help="Output directory; created if it does not exist.")]
 OUT_DEFAULT = Path("out")
 
-# For commands that read a whole log: an hour, where HTTP requests have seconds.
-STATEMENT_TIMEOUT_MS = 3_600_000
+# Commands that read a whole log have an hour; HTTP requests have seconds.
+LONG_STATEMENT_TIMEOUT_MS = 3_600_000
 # Wider than any table, so that a pipe or a narrow window does not cut off ids.
 _TABLE_WIDTH = 10_000
 
@@ -43,7 +43,7 @@ def settings_of(**options: str | int | None) -> Settings:
 
 
 @contextmanager
-def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -> Iterator["Database"]:
+def open_database(url: str | None, *, long_statements: bool = False) -> Iterator["Database"]:
     """Opens the database of the settings; fails with one line unless it has the tables of this version."""
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -51,7 +51,9 @@ def open_database(url: str | None, *, statement_timeout_ms: int | None = None) -
     from service.store.errors import DatabaseError
     from service.store.migrate import require_migrated
 
-    settings = settings_of(database_url=url, statement_timeout_ms=statement_timeout_ms)
+    settings = settings_of(
+        database_url=url, statement_timeout_ms=LONG_STATEMENT_TIMEOUT_MS if long_statements else None
+    )
     try:
         with Database.of(settings) as database:
             require_migrated(database)
@@ -96,7 +98,7 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
+def progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """Shows a bar on stderr if that is a terminal; yields a function of the task, what is done, and the total."""
     from rich.console import Console
     from rich.progress import Progress

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.console import AsJson, CampaignId, echo_json, file_errors, print_table, progress_bar
+from service.commands.console import AsJson, CampaignId, echo_json, file_errors, print_table, progress
 from service.commands.http import URL_DEFAULT, Url, call, path_segment, service_client
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _budget(text: str) -> tuple[str, float]:
 
 
 def _finished(client: "httpx.Client", path: str) -> Any:
-    with progress_bar() as bar:
+    with progress() as bar:
         while True:
             evaluation = call(client, "GET", path)
             if evaluation["status"] in ("done", "failed"):

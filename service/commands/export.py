@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.console import CampaignId, file_errors, progress_bar
+from service.commands.console import CampaignId, file_errors, progress
 from service.commands.http import URL_DEFAULT, Url, call, path_segment, require_success, service_client
 
 FORMATS = ("jsonl", "csv", "parquet", "obp", "dsjson")
@@ -27,7 +27,7 @@ def export(
     """Write every decision of a campaign with its outcome, oldest first."""
     if form not in FORMATS:
         raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="'--format'")
-    with service_client(url) as client, progress_bar() as bar:
+    with service_client(url) as client, progress() as bar:
         rounds = call(client, "GET", f"/campaigns/{path_segment(campaign)}")["round"]
         total, done = (rounds if form in LINE_FORMATS else None), 0
         path = f"/admin/campaigns/{path_segment(campaign)}/export"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.commands.console import AsJson, CampaignId, echo_json, file_errors, progress_bar
+from service.commands.console import AsJson, CampaignId, echo_json, file_errors, progress
 from service.commands.http import URL_DEFAULT, Url, call, path_segment, require_success, service_client
 
 
@@ -52,7 +52,7 @@ def import_log(
 
 def _lines(file: Path) -> Iterator[bytes]:
     """Yields the lines of a file and shows the progress."""
-    with file_errors(f"read {file}"), file.open("rb") as opened, progress_bar() as bar:
+    with file_errors(f"read {file}"), file.open("rb") as opened, progress() as bar:
         size, done = file.stat().st_size, 0
         for line in opened:
             done += len(line)

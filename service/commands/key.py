@@ -1,15 +1,14 @@
 """`cbwk key`: API keys, in the database itself."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database, print_table
 
-if TYPE_CHECKING:
-    from service.store.keys import StoredKey
-
 app = typer.Typer(rich_markup_mode=None, help="Create, list and revoke API keys, in the database itself.")
+
+KEYS_MAX = 1_000_000
 
 
 @app.command("create")
@@ -41,10 +40,10 @@ def key_create(
 @app.command("list")
 def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
     """List all keys, revoked ones included, without their text."""
-    from service.store import keys
+    from service import reads
 
     with open_database(database_url) as database, database.read() as connection:
-        found = [_document(key) for key in keys.list_keys(connection)]
+        found = reads.keys(connection, limit=KEYS_MAX)["items"]
     if as_json:
         echo_json(found)
         return
@@ -55,19 +54,6 @@ def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
         rows.append([key["id"], key["name"], key["role"], campaigns, *days])
     heads = ["id", "name", "role", "campaigns", "created", "revoked"]
     print_table(heads, rows, texts=len(heads))
-
-
-def _document(key: "StoredKey") -> dict[str, Any]:
-    from service.times import moment_text
-
-    return {
-        "id": key.id,
-        "name": key.name,
-        "role": key.role,
-        "campaigns": None if key.campaigns is None else sorted(key.campaigns),
-        "created_at": moment_text(key.created_at),
-        "revoked_at": None if key.revoked_at is None else moment_text(key.revoked_at),
-    }
 
 
 @app.command("revoke")

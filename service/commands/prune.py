@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.console import (
-    STATEMENT_TIMEOUT_MS,
     AnyCampaign,
     AsJson,
     DatabaseUrl,
@@ -14,7 +13,7 @@ from service.commands.console import (
     echo_json,
     open_database,
     print_table,
-    progress_bar,
+    progress,
 )
 
 _STEPS = {"fold": "folding the log of", "delete": "pruning"}
@@ -41,7 +40,7 @@ def prune(
 
     moment = _moment(before)
     results: list[dict[str, Any]] = []
-    with open_database(database_url, statement_timeout_ms=STATEMENT_TIMEOUT_MS) as database, progress_bar() as bar:
+    with open_database(database_url, long_statements=True) as database, progress() as bar:
         for number, name in campaign_ids(database, campaign).items():
 
             def advanced(step: str, done: int, todo: int, name: str = name) -> None:

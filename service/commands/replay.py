@@ -5,15 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from service.commands.console import (
-    AnyCampaign,
-    AsJson,
-    DatabaseUrl,
-    campaign_ids,
-    echo_json,
-    open_database,
-    progress_bar,
-)
+from service.commands.console import AnyCampaign, AsJson, DatabaseUrl, campaign_ids, echo_json, open_database, progress
 
 if TYPE_CHECKING:
     from service.engine.replay import Replay
@@ -27,7 +19,7 @@ def replay(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: 
     """
     from service.engine.replay import replay as replay_campaign
 
-    with open_database(database_url) as database, progress_bar() as bar:
+    with open_database(database_url) as database, progress() as bar:
         replays = [
             replay_campaign(database, number, advanced=lambda done, todo: bar("replaying", done, todo))
             for number in campaign_ids(database, campaign)

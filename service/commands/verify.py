@@ -4,15 +4,7 @@ from typing import Any
 
 import typer
 
-from service.commands.console import (
-    STATEMENT_TIMEOUT_MS,
-    AnyCampaign,
-    AsJson,
-    DatabaseUrl,
-    campaign_ids,
-    echo_json,
-    open_database,
-)
+from service.commands.console import AnyCampaign, AsJson, DatabaseUrl, campaign_ids, echo_json, open_database
 
 
 def verify(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
@@ -21,7 +13,7 @@ def verify(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: 
     from service.problems import Problem
 
     reports: list[dict[str, Any]] = []
-    with open_database(database_url, statement_timeout_ms=STATEMENT_TIMEOUT_MS) as database:
+    with open_database(database_url, long_statements=True) as database:
         for campaign_id in campaign_ids(database, campaign).values():
             try:
                 with database.read() as connection:

@@ -7,10 +7,10 @@ every few seconds; an evaluation whose `beat_at` is old belonged to a server tha
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE, Popen
 from threading import Event, Lock, Thread, Timer
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Task:
     id: str
     request: dict[str, Any]
     progress: float = 0.0
-    process: subprocess.Popen[bytes] | None = None
+    process: Popen[bytes] | None = None
     timed_out: bool = False
 
 
@@ -127,15 +127,9 @@ class Evaluations:
 
     def _run(self, task: _Task) -> None:
         self._store(task, status="running")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")} | _ONE_THREAD
         command = [sys.executable, "-m", "service.evaluation.process"]
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment | _ONE_THREAD,
-        ) as process:
+        with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
             task.process = process
             if self._stopping.is_set():
                 process.kill()
@@ -203,7 +197,7 @@ def _update_of(task: _Task) -> Update:
     return update(evaluation).where(evaluation.c.campaign == task.campaign, evaluation.c.id == task.id)
 
 
-def _last_message(process: subprocess.Popen[bytes], task: _Task) -> dict[str, Any]:
+def _last_message(process: Popen[bytes], task: _Task) -> dict[str, Any]:
     """Sends the request and returns the last message of the process; {} if it ends without one.
 
     Progress messages update the task. The process ends when its stdin is closed, so this leaves it open.
