@@ -74,7 +74,7 @@ def test_the_measured_service_decides_for_arms_and_books_outcomes(service):
     service.check()
     with service.server.client() as client:
         accounts = client.get("/admin/budgets").json()["items"]
-    resources = [resource for one in accounts for resource in one["resources"]]
+    resources = [resource for account in accounts for resource in account["resources"]]
     assert [resource["held"] for resource in resources] == [0] * len(resources)
     assert min(resource["spent"] for resource in resources) > 0
 

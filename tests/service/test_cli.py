@@ -14,7 +14,7 @@ def _no_settings_from_the_environment(monkeypatch):
 
 
 def complaint(capsys) -> str:
-    """What was written, having made sure that it is one line and on stderr."""
+    """Returns the output, which must be one line on stderr."""
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err.count("\n") == 1

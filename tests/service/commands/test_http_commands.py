@@ -36,7 +36,7 @@ def _environment(server, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    """Runs a command that must succeed, and returns what it wrote."""
+    """Runs a command that must succeed and returns its output."""
 
     def run(*arguments):
         assert main(arguments) == 0, capsys.readouterr().err
@@ -48,7 +48,7 @@ def run(capsys):
 
 
 def refused(capsys, *arguments, code=1):
-    """The one line a command that must fail wrote."""
+    """Runs a command that must fail and returns its one line."""
     assert main(arguments) == code
     written = capsys.readouterr()
     assert written.out == ""
@@ -90,7 +90,7 @@ def test_show_and_budget_have_the_accounts(run, server):
     assert account["granted"] == 2
     assert json.loads(run("campaign", "budget", "c", "--json"))["resources"] == [account]
     assert json.loads(run("campaign", "show", "c", "--json"))["accounts"] == [account]
-    everything = {one["campaign_id"]: one["resources"] for one in json.loads(run("campaign", "budget", "--json"))}
+    everything = {item["campaign_id"]: item["resources"] for item in json.loads(run("campaign", "budget", "--json"))}
     assert everything["c"] == [account]
     shown = run("campaign", "show", "c")
     assert shown.startswith("c is active, version 1, since ")
@@ -123,8 +123,8 @@ def test_an_evaluation_is_a_table_with_a_sentence_or_json(run, capsys, tmp_path)
     policy.write_text('{"oracle": {"kind": "gradient"}}')
     shown = run("evaluate", "c", "--arm", "a", "--uniform", "--policy", str(policy), "--budget", "usd=1", "--what-if")
     assert shown.startswith("2 rounds; left out: 1 unsettled\n")
-    for said in ("always a", "uniform", "practical, gradient", "IPS", "SNIPS", "DR", "Bernstein 95 %", "caution: "):
-        assert said in shown
+    for text in ("always a", "uniform", "practical, gradient", "IPS", "SNIPS", "DR", "Bernstein 95 %", "caution: "):
+        assert text in shown
     assert "always a: Under these budgets this policy would have " in shown
     assert "own budgets, as a check" in shown
     found = json.loads(run("evaluate", "c", "--uniform", "--json"))
@@ -146,16 +146,17 @@ def test_a_log_of_another_system_is_a_warm_start(run, capsys, server, tmp_path):
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with calls(server) as client:
         create(client, campaign("warm"))
-        told = json.loads(run("campaign", "import-log", "warm", str(log), "--json"))
-        assert (told["rows"], told["skipped"], told["policy_version"], told["model_version"]) == (400, 1, 400, 2)
-        assert told["error"] == pytest.approx(told["error_weighted"]), "all probabilities are alike"
+        report = json.loads(run("campaign", "import-log", "warm", str(log), "--json"))
+        names = ("rows", "skipped", "policy_version", "model_version")
+        assert [report[name] for name in names] == [400, 1, 400, 2]
+        assert report["error"] == pytest.approx(report["error_weighted"]), "all probabilities are equal"
         answer = client.post("/decide", json=decide_body("w", "warm", (0.4, 0.6)) | {"explain": True}).json()
         by_arm = {arm["id"]: arm for arm in answer["arms"]}
         assert by_arm["a"]["reward"] == pytest.approx(0.4, abs=0.02)
         assert by_arm["b"]["reward"] == pytest.approx(0.5, abs=0.02)
         assert by_arm["a"]["cost"]["usd"] == pytest.approx(0.5, abs=0.02)
         assert client.get("/campaigns/warm").json()["accounts"][0]["spent"] == 0
-    # What one campaign has decided is a log for another.
+    # The export of one campaign is a log for another.
     run("export", "c", "--out", str(tmp_path / "c.jsonl"))
     assert "trained on 1 rows" in run("campaign", "import-log", "warm", str(tmp_path / "c.jsonl"))
     log.write_text('{"context": [0.5, 0.5], "arm": "z", "reward": 1, "costs": {}}\n')
@@ -165,15 +166,15 @@ def test_a_log_of_another_system_is_a_warm_start(run, capsys, server, tmp_path):
     assert "cannot read" in refused(capsys, "campaign", "import-log", "warm", str(tmp_path / "none"))
 
 
-def test_what_the_service_refuses_is_one_line_with_its_status_and_its_reason(capsys, tmp_path):
+def test_a_refusal_of_the_service_is_one_line_with_status_and_reason(capsys, tmp_path):
     file = tmp_path / "campaign.json"
-    for text, said in [
+    for text, message in [
         (json.dumps(campaign("c")), "409: a campaign of this id exists"),
         (json.dumps(campaign("d", horizon=-1)), "horizon"),
         ("{", "400: the body is not JSON"),
     ]:
         file.write_text(text)
-        assert said in refused(capsys, "campaign", "create", str(file))
+        assert message in refused(capsys, "campaign", "create", str(file))
     assert "404: there is no such campaign" in refused(capsys, "campaign", "show", "nowhere")
     assert "404" in refused(capsys, "campaign", "budget", "../campaigns")
     assert "404: there is no such campaign" in refused(capsys, "export", "nowhere", "--out", str(tmp_path / "x"))
@@ -181,7 +182,7 @@ def test_what_the_service_refuses_is_one_line_with_its_status_and_its_reason(cap
     assert not (tmp_path / "x").exists()
 
 
-def test_what_cannot_be_asked_is_one_line(capsys, monkeypatch, tmp_path):
+def test_a_request_that_cannot_be_sent_is_one_line(capsys, monkeypatch, tmp_path):
     assert "cannot read" in refused(capsys, "campaign", "create", str(tmp_path / "missing.json"))
     assert "cannot write" in refused(capsys, "export", "c", "--out", str(tmp_path / "no" / "c.jsonl"))
     assert "--format" in refused(capsys, "export", "c", "--format", "xml", code=2)

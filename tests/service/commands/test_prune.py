@@ -1,4 +1,4 @@
-"""`cbwk prune` and `cbwk replay`, which open the database themselves, beside servers and kill -9."""
+"""`cbwk prune` and `cbwk replay` on the database itself, next to servers and with kill -9."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KILL_SECONDS_MAX = 60
 
 @pytest.fixture
 def url(migrated_url):
-    """A database with two campaigns of some decisions that are all settled."""
+    """A database with two campaigns whose decisions are all settled."""
     with Database.open(migrated_url) as database:
         asyncio.run(settled(database, 20))
     return migrated_url
@@ -49,21 +49,21 @@ async def settled(database, many, names=("c", "other")):
             await engine.submit(CreateCampaign(config(name, budget=3 * many, horizon=2 * many)))
             for start in range(0, many, TOGETHER):
                 ids = [f"d{number}" for number in range(start, min(start + TOGETHER, many))]
-                answers = await engine.submit_together([Decide(name, one, [0.3, 0.6]) for one in ids])
-                plays = [one for one, answer in zip(ids, answers, strict=True) if answer.body["arm"] is not None]
-                reports = [Feedback(name, one, reward=1, costs={"usd": 0.5}) for one in plays]
+                answers = await engine.submit_together([Decide(name, each, [0.3, 0.6]) for each in ids])
+                plays = [each for each, answer in zip(ids, answers, strict=True) if answer.body["arm"] is not None]
+                reports = [Feedback(name, each, reward=1, costs={"usd": 0.5}) for each in plays]
                 await engine.submit_together(reports)
 
 
 def counted(url, table=tables.decision):
-    """Rows of a table, read beside whoever has the database."""
+    """Returns the number of rows of a table, read without the lock on the database."""
     driver = url.replace("postgresql://", "postgresql+psycopg://")
     engine = create_engine(driver, poolclass=NullPool)
     with engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
-def test_what_would_go_is_shown_first_and_then_goes(url, capsys):
+def test_a_dry_run_shows_what_prune_deletes(url, capsys):
     assert main(["prune", "c", "--before", TOMORROW, "--dry-run", "--json", "--database-url", url]) == 0
     (would,) = json.loads(capsys.readouterr().out)
     assert (would["campaign_id"], would["decisions"]) == ("c", 19)
@@ -83,7 +83,7 @@ def test_what_would_go_is_shown_first_and_then_goes(url, capsys):
 
 def test_nothing_older_than_the_time_means_that_nothing_changes(url, capsys):
     assert main(["prune", "--before", "2001-01-01T00:00:00+01:00", "--json", "--database-url", url]) == 0
-    assert [one["decisions"] for one in json.loads(capsys.readouterr().out)] == [0, 0]
+    assert [item["decisions"] for item in json.loads(capsys.readouterr().out)] == [0, 0]
     assert counted(url, tables.opening) == 0
 
 

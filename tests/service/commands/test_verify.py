@@ -30,14 +30,14 @@ def url(migrated_url):
 
 
 def spoil(url):
-    """Let the account of the second campaign say what the log does not."""
+    """Makes the account of the second campaign differ from the log."""
     with Database.open(url) as database, database.write() as connection:
         account = tables.account
         where = (account.c.campaign == 2, account.c.resource == 0)
         connection.execute(update(account).where(*where).values(spent=account.c.spent + 1_000_000))
 
 
-def test_a_database_that_is_right_is_found_right(url, capsys):
+def test_correct_accounts_pass(url, capsys):
     assert main(["verify", "--database-url", url]) == 0
     one, two = capsys.readouterr().out.splitlines()
     assert one.startswith("one: ")
@@ -53,7 +53,7 @@ def test_an_account_that_differs_from_the_log_is_named_and_the_exit_code_is_1(ur
     assert main(["verify", "--database-url", url]) == 1
     assert "  spent of usd: the log says 0, found 1\n" in capsys.readouterr().out
     assert main(["verify", "--json", "--database-url", url]) == 1
-    assert [one["ok"] for one in json.loads(capsys.readouterr().out)] == [True, False]
+    assert [report["ok"] for report in json.loads(capsys.readouterr().out)] == [True, False]
     assert main(["verify", "one", "--database-url", url]) == 0
 
 

@@ -1,4 +1,4 @@
-"""Campaigns with a log, made over the interface, and evaluations of them."""
+"""Campaigns with a log, created over the interface, and their evaluations."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 WAIT_SECONDS_MAX = 60.0
-# What the arms earn on average, and what they cost.
+# Mean reward and mean cost of the arms.
 REWARDS, COSTS = (0.3, 0.7), (0.2, 0.6)
 
 
 def campaign(name: str = "c", **changes: Any) -> dict[str, Any]:
-    """Two arms, of which the second earns and costs more; nothing is scarce as it stands."""
+    """Returns a campaign with two arms, the second earning and costing more; its budget is not scarce."""
     return {
         "id": name,
         "arms": [{"id": "a"}, {"id": "b"}],
@@ -25,24 +25,24 @@ def campaign(name: str = "c", **changes: Any) -> dict[str, Any]:
 
 
 def play(client: Any, count: int, name: str = "c", **decide: Any) -> None:
-    """Decisions in batches of 50, each reported but one in ten, in the order of a fixed generator."""
+    """Makes decisions in batches of 50 and reports nine of ten, with a fixed generator."""
     rng = np.random.default_rng(1)
     for start in range(0, count, 50):
         items = [{"decision_id": f"d{start + i}", "context": [round(float(rng.random()), 3)]} for i in range(50)]
         items = [item | decide for item in items]
         decided = client("POST", "/decide/batch", json={"campaign_id": name, "items": items}).json()["decisions"]
         reports = []
-        for index, one in enumerate(decided):
+        for index, decision in enumerate(decided):
             luck = rng.random(2)
-            if one.get("arm") is not None and index % 10:
-                arm = 0 if one["arm"] == "a" else 1
+            if decision.get("arm") is not None and index % 10:
+                arm = 0 if decision["arm"] == "a" else 1
                 outcome = {"reward": float(luck[0] < REWARDS[arm]), "costs": {"usd": float(luck[1] < COSTS[arm])}}
-                reports.append({"campaign_id": name, "decision_id": one["decision_id"]} | outcome)
+                reports.append({"campaign_id": name, "decision_id": decision["decision_id"]} | outcome)
         assert client("POST", "/feedback/batch", json={"items": reports}).status_code == 200
 
 
 def finished(client: Any, evaluation_id: str, name: str = "c") -> dict[str, Any]:
-    """An evaluation once it is over."""
+    """Waits for an evaluation to finish and returns it."""
     until = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         answer = client("GET", f"/admin/campaigns/{name}/evaluations/{evaluation_id}")
@@ -55,6 +55,6 @@ def finished(client: Any, evaluation_id: str, name: str = "c") -> dict[str, Any]
 
 
 def make(client, **changes):
-    """A campaign over HTTP."""
+    """Creates a campaign over HTTP."""
     answer = client("POST", "/campaigns", json=campaign(**changes))
     assert answer.status_code == 201, answer.text

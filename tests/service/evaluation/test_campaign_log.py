@@ -1,4 +1,4 @@
-"""From the tables to the arrays of the library."""
+"""The log of a campaign as the arrays of the library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(database, name="c", rounds_max=10_000):
 
 
 def exported(client, name="c"):
-    """Decisions as the export has them."""
+    """Returns the decisions of the export."""
     lines = client("GET", f"/admin/campaigns/{name}/export").text.splitlines()
     return [json.loads(line) for line in lines]
 
@@ -33,17 +33,18 @@ def test_the_log_is_what_the_export_says_in_order_without_what_is_not_known_yet(
     make(client, reward={"min": -1, "max": 3}, resources=[{"id": "usd", "budget": 30, "max_cost": 1}])
     play(client, 150)
     found = read(database)
-    told = exported(client)
-    kept = [one for one in told if one["arm"] is None or one["learned"]]
-    assert found.left_out == {"unsettled": len(told) - len(kept), "untaught": 0, "actions": 0, "older": 0, "pruned": 0}
-    assert any(one["arm"] is None for one in kept), "the budget runs out, so that null rounds are there, too"
+    decisions = exported(client)
+    kept = [decision for decision in decisions if decision["arm"] is None or decision["learned"]]
+    unsettled = len(decisions) - len(kept)
+    assert found.left_out == {"unsettled": unsettled, "untaught": 0, "actions": 0, "older": 0, "pruned": 0}
+    assert any(decision["arm"] is None for decision in kept), "the budget runs out, so the log has null rounds"
     log = found.in_callers_rewards
     arms = {"a": 0, "b": 1, None: -1}
-    assert log.arm.tolist() == [arms[one["arm"]] for one in kept]
-    assert log.propensity.tolist() == [one["probability"] for one in kept]
-    assert log.features[:, 0].tolist() == [one["context"][0] for one in kept]
-    assert log.reward == pytest.approx([one["reward"] or 0.0 for one in kept])
-    assert (log.costs[:, 0] / 1e6).tolist() == [(one["costs"] or {"usd": 0})["usd"] for one in kept]
+    assert log.arm.tolist() == [arms[decision["arm"]] for decision in kept]
+    assert log.propensity.tolist() == [decision["probability"] for decision in kept]
+    assert log.features[:, 0].tolist() == [decision["context"][0] for decision in kept]
+    assert log.reward == pytest.approx([decision["reward"] or 0.0 for decision in kept])
+    assert (log.costs[:, 0] / 1e6).tolist() == [(decision["costs"] or {"usd": 0})["usd"] for decision in kept]
     assert found.log.reward.min() >= 0
     assert found.log.reward.max() <= 1
 
@@ -81,9 +82,9 @@ def test_with_more_arms_than_are_explained_eligible_is_what_could_be_paid(client
         assert client("POST", "/feedback", json=report).status_code == 200
     found = read(database)
     left, expected = 2.0, []
-    for one in exported(client):
+    for decision in exported(client):
         expected.append([left + 1e-9 >= (0.1 if i < 20 else 1) for i in range(40)])
-        left -= one["costs"]["usd"] if one["costs"] else 0.0
+        left -= decision["costs"]["usd"] if decision["costs"] else 0.0
     assert found.log.eligible.tolist() == expected
     assert found.log.probabilities is None
     evaluate(found.log, Uniform(), rng=np.random.default_rng(1), max_cost=1e6)

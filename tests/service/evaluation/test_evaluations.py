@@ -1,4 +1,4 @@
-"""`…/evaluations`: asked over the interface, worked out by a process of its own."""
+"""`…/evaluations`: requested over the interface, computed in a separate process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.service.http_client import served
 
 PATH = "/admin/campaigns/c/evaluations"
 UNIFORM = {"candidates": [{"type": "uniform"}], "seed": 1}
-ASKED = {"candidates": [], "budgets": {}, "what_if": True, "level": 0.95, "rounds_max": 1000, "seed": 1}
+REQUEST = {"candidates": [], "budgets": {}, "what_if": True, "level": 0.95, "rounds_max": 1000, "seed": 1}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def client(sqlite_template, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(client):
-    """One evaluation of everything there is to ask."""
+    """One evaluation of every kind of candidate."""
     other = {"type": "policy", "policy": {"oracle": {"kind": "gradient"}}}
     body = {"candidates": [{"type": "fixed", "arm": "b"}, {"type": "uniform"}, other], "budgets": {"usd": 60}}
     answer = client("POST", PATH, json=body | {"what_if": True, "seed": 1})
@@ -50,12 +50,13 @@ def result(client):
 
 def test_the_inverse_propensity_score_is_that_of_the_exported_log(client, result):
     lines = [json.loads(line) for line in client("GET", "/admin/campaigns/c/export").text.splitlines()]
-    kept = [one for one in lines if one["arm"] is None or one["learned"]]
+    kept = [decision for decision in lines if decision["arm"] is None or decision["learned"]]
     assert result["rounds"] == len(kept)
     fixed = result["candidates"][0]["estimates"]["ips"]
-    weights = [(one["arm"] == "b") / one["probability"] for one in kept]
-    reward = sum(w * (one["reward"] or 0) for w, one in zip(weights, kept, strict=True)) / len(kept)
-    cost = sum(w * (one["costs"] or {"usd": 0})["usd"] for w, one in zip(weights, kept, strict=True)) / len(kept)
+    weights = [(decision["arm"] == "b") / decision["probability"] for decision in kept]
+    weighted = list(zip(weights, kept, strict=True))
+    reward = sum(w * (decision["reward"] or 0) for w, decision in weighted) / len(kept)
+    cost = sum(w * (decision["costs"] or {"usd": 0})["usd"] for w, decision in weighted) / len(kept)
     assert fixed["reward"]["value"] == pytest.approx(reward, abs=1e-9)
     assert fixed["costs"]["usd"]["value"] == pytest.approx(cost, abs=1e-9)
     effective = sum(weights) ** 2 / sum(w * w for w in weights)
@@ -92,9 +93,9 @@ def test_a_what_if_has_curves_of_reward_spend_and_what_one_more_unit_is_worth(re
 
 def test_evaluations_are_listed_newest_first_page_by_page_without_results_and_are_in_the_audit(client, result):
     ids = [client("POST", PATH, json=UNIFORM).json()["id"] for _ in range(2)]
-    one, other = (finished(client, name) for name in ids)
-    assert one["status"] == other["status"] == "done"
-    assert one["result"] == other["result"], "the same seed on the same log"
+    first_run, second_run = (finished(client, name) for name in ids)
+    assert first_run["status"] == second_run["status"] == "done"
+    assert first_run["result"] == second_run["result"], "the same seed on the same log"
     first = client("GET", PATH, params={"limit": 1}).json()
     second = client("GET", PATH, params={"limit": 1, "cursor": first["next_cursor"]}).json()
     assert [first["items"][0]["id"], second["items"][0]["id"]] == sorted(ids, reverse=True)
@@ -130,31 +131,31 @@ def test_a_campaign_without_outcomes_fails_with_the_reason(client):
     assert answer.json()["type"].endswith("evaluation-not-found")
 
 
-def test_no_more_run_at_once_than_allowed_and_no_more_wait_than_bearable(client, monkeypatch):
+def test_running_and_waiting_evaluations_are_limited(client, monkeypatch):
     monkeypatch.setattr("service.evaluation.runner.WAITING_MAX", 2)
     evaluations = Evaluations(at_once=1, seconds_max=60)
-    ids = [evaluations.submit(client.database, "c", ASKED, "test")["id"]]
+    ids = [evaluations.submit(client.database, "c", REQUEST, "test")["id"]]
     while client("GET", f"{PATH}/{ids[0]}").json()["status"] == "queued":
         time.sleep(0.01)
-    ids += [evaluations.submit(client.database, "c", ASKED, "test")["id"] for _ in range(2)]
+    ids += [evaluations.submit(client.database, "c", REQUEST, "test")["id"] for _ in range(2)]
     with pytest.raises(Unavailable, match="too many"):
-        evaluations.submit(client.database, "c", ASKED, "test")
+        evaluations.submit(client.database, "c", REQUEST, "test")
     statuses = [item["status"] for item in client("GET", PATH).json()["items"] if item["id"] in ids]
     assert statuses.count("running") <= 1
     evaluations.stop()
-    for one in ids:
-        found = finished(client, one)
+    for evaluation_id in ids:
+        found = finished(client, evaluation_id)
         assert (found["status"], found["error"]["code"]) == ("failed", "interrupted")
 
 
 def test_an_evaluation_that_takes_too_long_is_ended(client):
     evaluations = Evaluations(at_once=1, seconds_max=0.01)
-    found = finished(client, evaluations.submit(client.database, "c", ASKED, "test")["id"])
+    found = finished(client, evaluations.submit(client.database, "c", REQUEST, "test")["id"])
     assert (found["status"], found["error"]["code"]) == ("failed", "took-too-long")
 
 
 def lost(database, name, *, age_seconds):
-    """An evaluation somebody works on who was last heard of so long ago."""
+    """Inserts a running evaluation of a server whose last beat is `age_seconds` old."""
     with database.write() as connection:
         number = connection.execute(select(tables.campaign.c.number)).scalars().first()
         beat = database.now_micros(connection) - age_seconds * 1_000_000
@@ -171,7 +172,7 @@ def test_a_restart_leaves_evaluations_failed_as_interrupted(database):
         assert shown["old"][0] == "failed"
         assert shown["old"][1]["code"] == "interrupted"
         assert shown["young"] == ("running", None)
-        # Another replica may work on the young one; SQLite has no other.
+        # Another replica may run the young one; SQLite has only one process.
         assert end_interrupted(database) == (2 if database.dialect == "sqlite" else 1)
         young = client("GET", f"{PATH}/young").json()["status"]
         assert young == ("failed" if database.dialect == "sqlite" else "running")
@@ -193,8 +194,8 @@ def test_an_evaluation_reads_postgresql_too(postgresql_server):
 def test_a_process_ends_when_its_server_is_gone(client):
     command = [sys.executable, "-m", "service.evaluation.process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        asked = {"database_url": client.database.private_url, "campaign_id": "c", "request": ASKED}
-        process.stdin.write(orjson.dumps(asked) + b"\n")
+        task = {"database_url": client.database.private_url, "campaign_id": "c", "request": REQUEST}
+        process.stdin.write(orjson.dumps(task) + b"\n")
         process.stdin.close()
         until = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < until:

@@ -48,14 +48,14 @@ def test_parquet_has_every_decision_with_typed_columns(client, monkeypatch):
     assert answer.headers["content-type"] == "application/vnd.apache.parquet"
     file = pyarrow_parquet.ParquetFile(io.BytesIO(answer.content))
     assert file.num_row_groups == 3
-    found, told = file.read().to_pylist(), decisions(client)
-    assert len(found) == len(told) == 50
-    for row, one in zip(found, told, strict=True):
+    found, decided = file.read().to_pylist(), decisions(client)
+    assert len(found) == len(decided) == 50
+    for row, decision in zip(found, decided, strict=True):
         for name in ("decision_id", "arm", "probability", "round", "reward", "learned", "decided_at"):
-            assert row[name] == one[name]
-        assert json.loads(row["context"]) == one["context"]
-        assert row["cost.usd"] == (None if one["costs"] is None else one["costs"]["usd"])
-        assert row["hold.usd"] == one["hold"]["usd"]
+            assert row[name] == decision[name]
+        assert json.loads(row["context"]) == decision["context"]
+        assert row["cost.usd"] == (None if decision["costs"] is None else decision["costs"]["usd"])
+        assert row["hold.usd"] == decision["hold"]["usd"]
 
 
 def test_without_pyarrow_parquet_is_a_problem_that_says_what_to_install(client, monkeypatch):
@@ -78,17 +78,17 @@ def test_the_arrays_for_obp_are_the_rounds_that_were_learnt_from(client, monkeyp
     in_small_pages(monkeypatch)
     answer = fetched(client, "obp")
     assert answer.headers["content-disposition"] == 'attachment; filename="c.npz"'
-    told = [one for one in decisions(client) if one["learned"]]
-    assert 0 < len(told) < 50
+    decided = [decision for decision in decisions(client) if decision["learned"]]
+    assert 0 < len(decided) < 50
     with np.load(io.BytesIO(answer.content), allow_pickle=False) as found:
-        assert found["n_rounds"] == len(told)
+        assert found["n_rounds"] == len(decided)
         assert found["n_actions"] == 2
-        assert found["context"].tolist() == [one["context"] for one in told]
-        assert [found["arms"][action] for action in found["action"]] == [one["arm"] for one in told]
-        assert found["reward"].tolist() == [one["reward"] for one in told]
-        assert found["pscore"].tolist() == [one["probability"] for one in told]
-        assert found["costs"][:, 0].tolist() == [one["costs"]["usd"] for one in told]
-        assert found["position"].tolist() == [0] * len(told)
+        assert found["context"].tolist() == [decision["context"] for decision in decided]
+        assert [found["arms"][action] for action in found["action"]] == [decision["arm"] for decision in decided]
+        assert found["reward"].tolist() == [decision["reward"] for decision in decided]
+        assert found["pscore"].tolist() == [decision["probability"] for decision in decided]
+        assert found["costs"][:, 0].tolist() == [decision["costs"]["usd"] for decision in decided]
+        assert found["position"].tolist() == [0] * len(decided)
         assert ("action_context" in found) == (model == "shared")
         if model == "shared":
             assert found["action_context"].tolist() == [[0.25], [0.75]]
@@ -98,19 +98,19 @@ def test_dsjson_has_a_line_for_each_round_that_was_learnt_from(client):
     make(client, arms=[{"id": "a"}, {"id": "b"}, {"id": "c"}])
     play(client, 50, exclude=["b"])
     lines = [json.loads(line) for line in fetched(client, "dsjson").text.splitlines()]
-    told = [one for one in decisions(client) if one["learned"]]
-    assert len(lines) == len(told) > 0
-    for line, one in zip(lines, told, strict=True):
-        assert line["EventId"] == one["decision_id"]
-        assert line["_label_cost"] == -one["reward"]
-        assert line["_label_probability"] == line["p"][0] == one["probability"]
+    decided = [decision for decision in decisions(client) if decision["learned"]]
+    assert len(lines) == len(decided) > 0
+    for line, decision in zip(lines, decided, strict=True):
+        assert line["EventId"] == decision["decision_id"]
+        assert line["_label_cost"] == -decision["reward"]
+        assert line["_label_probability"] == line["p"][0] == decision["probability"]
         assert [arm["Arm"]["id"] for arm in line["c"]["_multi"]] == ["a", "c"], "what was excluded was not shown"
-        assert line["c"]["_multi"][line["_labelIndex"]]["Arm"]["id"] == one["arm"]
+        assert line["c"]["_multi"][line["_labelIndex"]]["Arm"]["id"] == decision["arm"]
         assert line["_label_Action"] == line["a"][0] == line["_labelIndex"] + 1
         assert sorted(line["a"]) == [1, 2]
         assert sum(line["p"]) == pytest.approx(1, abs=1e-6)
-        assert line["c"]["Context"] == {"x": one["context"]}
-        assert line["costs"] == one["costs"]
+        assert line["c"]["Context"] == {"x": decision["context"]}
+        assert line["costs"] == decision["costs"]
 
 
 def test_an_export_takes_no_more_memory_than_a_page(client, database, monkeypatch):
@@ -120,7 +120,7 @@ def test_an_export_takes_no_more_memory_than_a_page(client, database, monkeypatc
     monkeypatch.setattr(npz, "COLUMN_BYTES_MAX", 64)
     with database.read() as connection:
         begun = export.export_start(connection, "c", "obp")
-        begun.form._learnt = 50 * sum(one["learned"] for one in decisions(client))
+        begun.form._learnt = 50 * sum(decision["learned"] for decision in decisions(client))
         for _ in range(50):
             assert len(export.export_page(connection, begun, 0)[0]) < 10_000
         rolled = [column._file._rolled for column in begun.form._columns.values()]
