@@ -15,8 +15,8 @@ from cbwk_core import NULL_ARM
 from cbwk_core.evaluation import Log
 from service.domain.campaign import Campaign
 from service.domain.explanation import EXPLAINED_ARMS_MAX, shares
-from service.engine.cache import load_campaign
 from service.domain.holdout import SHADOW
+from service.engine.cache import load_campaign
 from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
 from service.store.database import Database

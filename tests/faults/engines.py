@@ -10,33 +10,13 @@ from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
-from sqlalchemy import Connection, delete
+from sqlalchemy import delete
 
 from service.engine.batch import BatchRunner
 from service.store import tables
-from service.store.database import Database
 from tests.faults.books import TABLES, Books, books_in
-from tests.faults.model import ONE
 from tests.faults.report import Progress
-
-START_MICROS = 1_800_000_000 * ONE
-
-
-@dataclass
-class Clock:
-    """The time of all replicas, in whole seconds, so that answers show all of it."""
-
-    micros: int = START_MICROS
-
-
-class TimedDatabase(Database):
-    """A database whose time is told to it."""
-
-    clock: Clock
-
-    def now_micros(self, connection: Connection) -> int:
-        """What the clock says."""
-        return self.clock.micros
+from tests.service.databases import Clock, ClockedDatabase
 
 
 @dataclass
@@ -45,12 +25,11 @@ class Replica:
 
     url: str
     clock: Clock
-    database: TimedDatabase = field(init=False)
+    database: ClockedDatabase = field(init=False)
     processor: BatchRunner = field(init=False)
 
     def __post_init__(self) -> None:
-        self.database = TimedDatabase.open(self.url)
-        self.database.clock = self.clock
+        self.database = ClockedDatabase.with_clock(self.url, self.clock)
         self.renew()
 
     def renew(self) -> None:
@@ -91,7 +70,7 @@ class Place:
                 connection.execute(delete(table))
         for replica in self.replicas:
             replica.renew()
-        self.clock.micros = START_MICROS
+        self.clock.micros = Clock.micros
         self.sequences += 1
         self.begun()
 

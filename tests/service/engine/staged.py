@@ -10,7 +10,7 @@ from tests.service.engine.campaigns import config
 
 ONE = 1_000_000
 SEED, HORIZON, BUDGET = 7, 400, 150
-T0 = 19  # ⌈∛(m·d)·√(T/K)⌉ = ⌈∛4·√(400/3)⌉: the paper counts the null arm
+T0 = 19  # ⌈∛(m·d)·√(T/K)⌉ = ⌈∛4·√(400/3)⌉, K with the null arm
 DRAWN, LAST = 2 * T0, 3 * T0
 ARMS = {"a": 0, "b": 1, None: NULL_ARM}
 
