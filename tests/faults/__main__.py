@@ -1,20 +1,21 @@
-"""`make faults`: every fault as often as the suite says, a table of what came of it in out/faults.
+"""`make faults`: injects every fault as often as the suite says and writes tables to out/faults.
 
-CBWK_FAULTS_SCALE=0.1 injects a tenth of it; CBWK_FAULTS_ONLY=kills runs those whose name begins so. Afterwards bugs are
-planted, and a second table says what has caught each; CBWK_FAULTS_ONLY=seeded does that alone.
+Each part writes its own JSON file. faults.md is the table of all parts that have one, so that parts can run one by one.
+The part `bugs` plants bugs into the service; bugs.md says which test has caught each.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,77 +24,109 @@ from rich.table import Table
 from tests.faults.catching import TRAPS, Catch, sprung, uncaught
 from tests.faults.catching import write as write_catches
 from tests.faults.processes import Ground, new_ground
-from tests.faults.report import COLUMNS, Row, write
-from tests.faults.suite import SUITE, Fault
+from tests.faults.report import COLUMNS, SECONDS_MAX, Row, total_seconds, write_part, write_table
+from tests.faults.suite import BUGS_PART, PARTS, Fault
 
 OUT = Path("out/faults")
 LINE_CHARACTERS = 170
-SEEDED = "seeded"
+# Faults that report progress in other units than injections.
+UNCOUNTED = ("overload", "feedback")
 
 
-def main() -> int:
-    """Run the suite; the exit code is 1 if anything was found. It takes no arguments, and tells so who gives one."""
-    if sys.argv[1:]:
-        print(__doc__)
-        return 2
-    scale = float(os.environ.get("CBWK_FAULTS_SCALE", "1"))
-    only = os.environ.get("CBWK_FAULTS_ONLY", "")
-    chosen = [fault for fault in SUITE if fault.name.startswith(only)]
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts; returns 1 if a fault has a finding, a bug was not caught or the parts take too long."""
+    chosen = _parser().parse_args(arguments)
     rows: list[Row] = []
-    catches: list[Catch] = []
-    started = time.monotonic()
+    missed: list[str] = []
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress, new_ground() as ground:
-        whole = progress.add_task("faults", total=len(chosen))
-        for fault in chosen:
-            injections = max(fault.short, round(fault.full * scale))
-            rows.append(_row(fault, ground, injections, progress))
-            progress.advance(whole)
-            about = {
-                "scale": scale, "seconds": round(time.monotonic() - started), "processors": os.cpu_count(),
-                "python": platform.python_version(),
-            }  # fmt: skip
-            write(rows, OUT, **about)
-        if SEEDED.startswith(only):
-            catches = _catches(ground, progress)
+        for name in chosen.parts or PARTS:
+            started = time.monotonic()
+            found = _rows(name, ground, chosen.scale, progress)
+            if name == BUGS_PART:
+                missed = uncaught(_catches(ground, progress))
+            write_part(OUT, name, found, _circumstances(started, chosen.scale))
+            write_table(OUT, list(PARTS))
+            rows += found
     if rows:
         _show(rows)
-    missed = uncaught(catches) if catches else []
     for bug in missed:
         print(f"planted and not caught: {bug}")
-    return int(bool(missed) or not all(row.ok for row in rows))
+    seconds = total_seconds(OUT, list(PARTS))
+    print(f"all parts in {OUT}: {seconds / 60:.0f} minutes, at most {SECONDS_MAX / 60:.0f} are allowed")
+    return int(bool(missed) or seconds > SECONDS_MAX or not all(row.ok for row in rows))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parts = "\n".join(f"  {name:10} {part.what}" for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        usage="make faults [PART=…], or python -m tests.faults [--scale SCALE] [PART ...]",
+        description="Inject faults into the service and check that nothing is lost, duplicated or over budget.",
+        epilog=f"parts, all of them unless some are named:\n{parts}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    # Not `choices`, which would refuse an empty list.
+    parser.add_argument("parts", nargs="*", metavar="PART", type=_part, help="a part of the list below")
+    parser.add_argument("--scale", type=float, default=1.0, help="0.1 injects a tenth of the faults")
+    return parser
+
+
+def _part(name: str) -> str:
+    if name not in PARTS:
+        raise argparse.ArgumentTypeError(f"no part is called {name!r}; the parts are {', '.join(PARTS)}")
+    return name
+
+
+def _circumstances(started: float, scale: float) -> dict[str, Any]:
+    return {
+        "scale": scale,
+        "seconds": round(time.monotonic() - started),
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def _rows(name: str, ground: Ground, scale: float, progress: Progress) -> list[Row]:
+    faults = PARTS[name].faults
+    task = progress.add_task(name, total=len(faults))
+    rows = []
+    for fault in faults:
+        rows.append(_row(fault, ground, max(fault.short, round(fault.full * scale)), progress))
+        progress.advance(task)
+    return rows
 
 
 def _catches(ground: Ground, progress: Progress) -> list[Catch]:
-    """Every bug in every trap."""
+    """Plant every bug in every trap that is set for it."""
     task = progress.add_task("planted bugs", total=sum(len(trap.bugs) for trap in TRAPS))
     catches: list[Catch] = []
     for trap in TRAPS:
-        for one in sprung(trap, ground):
-            catches.append(one)
-            told = "caught" if one.caught else "not caught" if one.sound else "found without it"
-            progress.console.print(f"{one.bug} · {one.by} · {one.database} · {told} · {one.found}", highlight=False)
+        for catch in sprung(trap, ground):
+            catches.append(catch)
+            verdict = "caught" if catch.caught else "not caught" if catch.sound else "found without it"
+            cells = (catch.bug, catch.by, catch.database, verdict, catch.found)
+            progress.console.print(" · ".join(cells), highlight=False)
             progress.advance(task)
             write_catches(catches, OUT)
     return catches
 
 
 def _row(fault: Fault, ground: Ground, injections: int, progress: Progress) -> Row:
-    task = progress.add_task(fault.name, total=None if fault.run.__name__ in ("overload", "feedback") else injections)
+    task = progress.add_task(fault.name, total=None if fault.run.__name__ in UNCOUNTED else injections)
+
+    async def run() -> Row:
+        return await fault.run(ground, fault.database, injections, lambda: progress.advance(task))
+
     started = time.monotonic()
     try:
-        row = asyncio.run(_awaited(fault, ground, injections, lambda: progress.advance(task)))
-        row = replace(row, seconds=round(time.monotonic() - started, 1))
-    except Exception as error:  # noqa: BLE001 - the other faults are still to be tried
+        row = replace(asyncio.run(run()), seconds=round(time.monotonic() - started, 1))
+    except Exception as error:  # noqa: BLE001 - the other faults still have to run
         traceback.print_exception(error)
         row = Row(fault.name, fault.database, injections, 0, {"failed": 1}, details=(f"failed: {error!r}"[:600],))
     progress.update(task, visible=False)
     progress.console.print(" · ".join(row.cells()), highlight=False)
     return row
-
-
-async def _awaited(fault: Fault, ground: Ground, injections: int, done: Callable[[], None]) -> Row:
-    return await fault.run(ground, fault.database, injections, done)
 
 
 def _show(rows: list[Row]) -> None:

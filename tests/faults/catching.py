@@ -134,10 +134,11 @@ def _named(catches: Sequence[Catch]) -> str:
 
 
 def write(catches: Sequence[Catch], folder: Path) -> None:
-    """The table as `seeded.md` and `seeded.json`."""
+    """Write the table as `bugs.md` and `catches.json`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "seeded.md").write_text(markdown(catches), encoding="utf-8")
-    (folder / "seeded.json").write_text(json.dumps([asdict(one) for one in catches], indent=1) + "\n", encoding="utf-8")
+    (folder / "bugs.md").write_text(markdown(catches), encoding="utf-8")
+    content = json.dumps([asdict(catch) for catch in catches], indent=1)
+    (folder / "catches.json").write_text(content + "\n", encoding="utf-8")
 
 
 def uncaught(catches: Sequence[Catch]) -> list[str]:

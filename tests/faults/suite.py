@@ -1,4 +1,4 @@
-"""The list of faults: on which databases, and how often each is injected by `make test` and by `make faults`."""
+"""The list of faults: the databases, and the number of injections in `make test` and in `make faults`."""
 
 from __future__ import annotations
 
@@ -25,44 +25,82 @@ Run = Callable[[Ground, str, int, Progress], Awaitable[Row]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A family of faults on one database."""
+    """One kind of fault on one database."""
 
     run: Run
     database: str
-    short: int  # injections in the ordinary tests; of an overload the seconds
-    full: int
+    short: int  # injections in `make test`; seconds for an overload
+    full: int  # the same in `make faults`
 
     @property
     def name(self) -> str:
-        """As tests are called."""
+        """The name of its test."""
         return f"{self.run.__name__}-{self.database}"
 
 
-SUITE = (
-    Fault(kills, "sqlite", 3, 300),
-    Fault(kills, "postgresql", 2, 150),
-    Fault(exits, "sqlite", 5, 100),
-    Fault(exits, "postgresql", 5, 60),
-    Fault(immediate_stops, "postgresql", 2, 20),
-    Fault(ended_sessions, "postgresql", 3, 60),
-    Fault(lost_commits, "postgresql", 3, 90),
-    Fault(disturbances, "postgresql", 4, 60),
-    Fault(replicas, "postgresql", 2, 60),
-    Fault(frozen, "postgresql", 2, 12),
-    Fault(hang_ups, "sqlite", 30, 1_000),
-    Fault(hang_ups, "postgresql", 30, 1_000),
-    Fault(feedback, "sqlite", 60, 5_000),
-    Fault(feedback, "postgresql", 60, 5_000),
-    Fault(full_disk, "sqlite", 2, 30),
-    Fault(failing_disk, "sqlite", 2, 20),
-    Fault(clock_jumps, "sqlite", 1, 12),
-    Fault(clock_jumps, "postgresql", 2, 12),
-    Fault(killed_migrations, "sqlite", 3, 60),
-    Fault(killed_migrations, "postgresql", 3, 30),
-    Fault(flipped_bytes, "sqlite", 1, 10),
-    Fault(flipped_bytes, "postgresql", 1, 10),
-    Fault(machine, "sqlite", 8, 400),
-    Fault(machine, "postgresql", 5, 250),
-    Fault(overload, "sqlite", 2, 120),
-    Fault(overload, "postgresql", 2, 120),
-)
+@dataclass(frozen=True)
+class Part:
+    """Faults that `make faults PART=…` runs together."""
+
+    what: str
+    faults: tuple[Fault, ...] = ()
+
+
+# The part that injects no faults but plants bugs.
+BUGS_PART = "bugs"
+PARTS = {
+    "crashes": Part(
+        "the process is killed under load, or exits at a named point of a batch",
+        (
+            Fault(kills, "sqlite", 3, 300),
+            Fault(kills, "postgresql", 2, 150),
+            Fault(exits, "sqlite", 5, 100),
+            Fault(exits, "postgresql", 5, 60),
+        ),
+    ),
+    "database": Part(
+        "PostgreSQL stops, ends its sessions, or its network fails",
+        (
+            Fault(immediate_stops, "postgresql", 2, 20),
+            Fault(ended_sessions, "postgresql", 3, 60),
+            Fault(lost_commits, "postgresql", 3, 90),
+            Fault(disturbances, "postgresql", 4, 60),
+        ),
+    ),
+    "replicas": Part(
+        "one of several processes on one database is killed or frozen",
+        (Fault(replicas, "postgresql", 2, 60), Fault(frozen, "postgresql", 2, 12)),
+    ),
+    "clients": Part(
+        "clients hang up, and report twice, late, too much or never",
+        (
+            Fault(hang_ups, "sqlite", 30, 1_000),
+            Fault(hang_ups, "postgresql", 30, 1_000),
+            Fault(feedback, "sqlite", 60, 5_000),
+            Fault(feedback, "postgresql", 60, 5_000),
+        ),
+    ),
+    "storage": Part(
+        "the disk is full or fails, the clock jumps, a migration is killed, a stored byte changes",
+        (
+            Fault(full_disk, "sqlite", 2, 30),
+            Fault(failing_disk, "sqlite", 2, 20),
+            Fault(clock_jumps, "sqlite", 1, 12),
+            Fault(clock_jumps, "postgresql", 2, 12),
+            Fault(killed_migrations, "sqlite", 3, 60),
+            Fault(killed_migrations, "postgresql", 3, 30),
+            Fault(flipped_bytes, "sqlite", 1, 10),
+            Fault(flipped_bytes, "postgresql", 1, 10),
+        ),
+    ),
+    "model": Part(
+        "random sequences of operations, compared with a model of the service",
+        (Fault(machine, "sqlite", 8, 400), Fault(machine, "postgresql", 5, 250)),
+    ),
+    "overload": Part(
+        "three times as many requests as the service can answer",
+        (Fault(overload, "sqlite", 2, 120), Fault(overload, "postgresql", 2, 120)),
+    ),
+    BUGS_PART: Part("bugs are planted into the service, and the suite must find each of them"),
+}
+SUITE = tuple(fault for part in PARTS.values() for fault in part.faults)
