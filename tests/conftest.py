@@ -1,10 +1,10 @@
 from hypothesis import settings
 
-from tests.documents import reading_server  # noqa: F401 - a fixture is found by its name
+from tests.documents import reading_server  # noqa: F401 - pytest finds a fixture by name
 
-# Benchmarks and comparisons import packages that `make setup` does not install; doctest collection would import them.
+# Doctest collection would import these files, and they need packages that `make setup` does not install.
 collect_ignore_glob = ["benchmarks/bench_*.py", "core/evaluation/agree_with_*.py"]
 
-# A busy machine is no failure.
+# A slow machine must not fail a test.
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")

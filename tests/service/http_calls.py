@@ -1,4 +1,4 @@
-"""Calls to real servers: one at a time, thousands, or all at once on connections of their own."""
+"""Calls to real servers: one at a time, thousands in a row, or all at once on separate connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Reply(NamedTuple):
-    """An answer as it came."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -26,17 +26,17 @@ class Reply(NamedTuple):
 
     @property
     def replayed(self) -> bool:
-        """Whether it says that it was given before."""
+        """Whether the server marks it as the repetition of an earlier answer."""
         return self.headers.get("idempotent-replayed") == "true"
 
     @property
     def json(self) -> Any:
-        """The body."""
+        """The decoded body."""
         return json.loads(self.body)
 
 
 def campaign(name: str = "c", *, budget: float = 1000, horizon: int = 1000, **changes: Any) -> dict[str, Any]:
-    """Two arms that cost up to 1 usd, two numbers of context. As it stands nothing is scarce, so no arm is left out."""
+    """Return a campaign with two arms that cost up to 1 usd, a context of two numbers and an ample budget."""
     return {
         "id": name,
         "arms": [{"id": "a"}, {"id": "b"}],
@@ -48,24 +48,24 @@ def campaign(name: str = "c", *, budget: float = 1000, horizon: int = 1000, **ch
 
 
 def decide_body(decision_id: str, name: str = "c", context: Sequence[float] = (0.3, 0.6)) -> dict[str, Any]:
-    """A request for an arm."""
+    """Return the body of a request for a decision."""
     return {"campaign_id": name, "decision_id": decision_id, "context": list(context)}
 
 
 def calls(server: RunningServer) -> httpx.Client:
-    """A client with the admin's key."""
+    """Return a client with the admin's key."""
     return httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False, timeout=ANSWER_SECONDS_MAX)
 
 
 class Connection:
-    """One connection that is kept: much cheaper than a client's, where thousands of requests are sent."""
+    """One persistent connection, which is much cheaper than a client for thousands of requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def post(self, path: str, body: Any) -> Reply:
-        """Send a body and wait for the answer; raises ConnectionError or EOFError when the server is gone."""
+        """Send a body and return the answer; raises ConnectionError or EOFError if the server has gone away."""
         self._writer.write(_post(path, json.dumps(body).encode(), "keep-alive"))
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             status, headers = _head((await self._reader.readuntil(b"\r\n\r\n"))[:-4])
@@ -74,7 +74,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(server: RunningServer, connections: int) -> AsyncIterator[list[Connection]]:
-    """Some connections to a server."""
+    """Open connections to a server and close them afterwards."""
     opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(connections)]
     try:
         yield [Connection(reader, writer) for reader, writer in opened]
@@ -84,28 +84,28 @@ async def connected(server: RunningServer, connections: int) -> AsyncIterator[li
 
 
 def create(client: httpx.Client, body: dict[str, Any]) -> None:
-    """Make a campaign."""
+    """Create a campaign."""
     answer = client.post("/campaigns", json=body)
     assert answer.status_code == 201, answer.text
 
 
 def failed_checks(client: httpx.Client, name: str = "c") -> list[Any]:
-    """What `verify` finds wrong."""
+    """Return the checks of `verify` that fail."""
     answer = client.get(f"/admin/campaigns/{name}/verify").json()
-    assert answer["checks"], "a verification that checks nothing says nothing"
+    assert answer["checks"], "verify has checked nothing"
     failed = [check for check in answer["checks"] if not check["ok"]]
     assert answer["ok"] == (not failed)
     return failed
 
 
 def account(client: httpx.Client, name: str = "c") -> dict[str, Any]:
-    """The first account of a campaign."""
+    """Return the first account of a campaign."""
     first: dict[str, Any] = client.get(f"/admin/campaigns/{name}/budget").json()["resources"][0]
     return first
 
 
 async def at_once(servers: Sequence[RunningServer], path: str, bodies: Sequence[Any]) -> list[Reply]:
-    """POST every body on a connection of its own, to the servers in turn; all are sent before any answer is read."""
+    """POST each body on its own connection, to the servers in turn; every body is sent before any answer is read."""
     opened = await asyncio.gather(
         *(asyncio.open_connection("127.0.0.1", servers[i % len(servers)].port) for i in range(len(bodies)))
     )

@@ -1,4 +1,4 @@
-"""The application without a network: a client that calls it, keys for every role, an engine that takes notes."""
+"""The application without a network: a client that calls it, keys for every role, an engine that records commands."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ ADMIN_KEY = "an admin key that only tests know of"
 
 @dataclass
 class NotingEngine:
-    """Notes the commands it is given and answers each with the same words; where it has a problem, with that."""
+    """Records the commands it receives and gives each the same answer, or raises `problem` if there is one."""
 
     answer: Answer = field(default_factory=lambda: Answer({"noted": True}))
     problem: Exception | None = None
-    seconds: float = 0.0  # until it answers
+    seconds: float = 0.0  # before each answer
     commands: list[Command] = field(default_factory=list)
 
     async def submit(self, command: Command) -> Answer:
@@ -42,7 +42,7 @@ class NotingEngine:
 
 
 class Client:
-    """Calls the application in a loop of its own; the admin's key goes along unless another is given."""
+    """Calls the application in its own event loop, with the admin's key unless a call names another key."""
 
     def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
         self.app = app
@@ -58,14 +58,14 @@ class Client:
 
 @contextmanager
 def client_of(app: FastAPI) -> Iterator[Client]:
-    """A client of any application."""
+    """Yield a client of an application."""
     with asyncio.Runner() as runner:
         yield Client(app, runner)
 
 
 @contextmanager
 def noted(database: Database, engine: NotingEngine, **settings: Any) -> Iterator[Client]:
-    """A client of an application that does nothing."""
+    """Yield a client of an application whose engine only records commands."""
     keyring = KeyRing(database, ADMIN_KEY)
     with client_of(create_app(Settings(**settings), database=database, engine=engine, keyring=keyring)) as client:
         yield client
@@ -73,10 +73,10 @@ def noted(database: Database, engine: NotingEngine, **settings: Any) -> Iterator
 
 @contextmanager
 def served(database: Database) -> Iterator[Client]:
-    """A client of the whole service."""
+    """Yield a client of the whole service."""
     with asyncio.Runner() as runner:
         engine = runner.run(_started(database))
-        # A busy machine is no reason to fail: who tests the deadline sets it.
+        # A slow machine must not fail a test; a test of the deadline sets its own.
         settings = Settings(request_deadline_ms=20_000)
         app = create_app(settings, database=database, engine=engine, keyring=KeyRing(database, ADMIN_KEY))
         try:
@@ -93,7 +93,7 @@ async def _started(database: Database) -> Engine:
 
 
 def key_for(database: Database, role: str, campaigns: tuple[str, ...] | None = None) -> str:
-    """The text of a new key."""
+    """Create a key and return its text."""
     with database.write() as connection:
         _, text = create_key(connection, role, role, campaigns, now=1)
     return text

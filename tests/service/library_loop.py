@@ -1,4 +1,4 @@
-"""The same campaign twice: as the body of a request, and played by the library alone, with nothing of the service."""
+"""One campaign in two forms: the body of a request, and a loop of the library alone, without the service."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ SEED = 23
 ARMS = ("left", "middle", "right")
 RESOURCES = ("usd", "impressions")
 MAX_COSTS = (0.5, 1.0)
-# The middle arm may cost less than the resource's own limit.
+# The middle arm has a lower limit than the resource.
 MIDDLE_USD = 0.25
 CONTEXT_DIMENSION, ARM_DIMENSION = 3, 2
 ONE = 1_000_000
 
 
 def uniform(seed: int, number: int) -> float:
-    """The uniform of a round as the interface promises it."""
+    """Return the uniform of a round as the interface defines it."""
     digest = blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
 @dataclass(frozen=True)
 class World:
-    """Contexts, and what every arm would earn and cost in each round; costs in whole millionths.
+    """Contexts, and the reward and costs of every arm in each round; costs in whole millionths.
 
-    The campaign is called after its model, so that both fit one server.
+    The campaign has the name of its model, so that one server can have both.
     """
 
     model: str
@@ -67,11 +67,11 @@ class World:
 
     @property
     def budgets(self) -> list[float]:
-        """In units."""
+        """The budget of each resource, in units."""
         return [round(pace * self.rounds, 6) for pace in self.pace]
 
     def campaign(self, **changes: Any) -> dict[str, Any]:
-        """The body of `POST /campaigns`."""
+        """Return the body of `POST /campaigns`."""
         arms: list[dict[str, Any]] = [{"id": arm} for arm in ARMS]
         arms[1]["max_cost"] = {"usd": MIDDLE_USD}
         shared: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class World:
         }
 
     def features(self, start: int, end: int) -> Any:
-        """What the policy sees of rounds: a context, or for every arm the context, the arm and their products."""
+        """Return the features of rounds: a context, or for each arm the context, the arm and their products."""
         if self.model == "per_arm":
             return self.contexts[start:end]
         return np.array(
@@ -107,7 +107,7 @@ class World:
         )
 
     def report(self, number: int, arm: int) -> dict[str, Any]:
-        """The body of `POST /feedback` for what this arm did in this round, whose decision has its number for an id."""
+        """Return the body of `POST /feedback` for an arm in a round, whose decision is named after its number."""
         costs = dict(zip(RESOURCES, (self.costs_micros[number, arm] / ONE).tolist(), strict=True))
         return {
             "campaign_id": self.model,
@@ -119,7 +119,7 @@ class World:
 
 @dataclass
 class LibraryLoop:
-    """Round after round with the library, in units, and an account of whole millionths beside it."""
+    """Plays rounds with the library, in units, and keeps accounts in whole millionths."""
 
     world: World
     spent: Any = field(default_factory=lambda: np.zeros(len(RESOURCES), dtype=np.int64))
@@ -152,7 +152,7 @@ class LibraryLoop:
         return prices
 
     def decide(self, rounds: int = 1) -> tuple[list[int], list[float]]:
-        """The next rounds in one call: arms and their probabilities."""
+        """Decide the next rounds in one call; returns the arms and their probabilities."""
         numbers = range(self.round, self.round + rounds)
         granted = np.round(np.array(self.world.budgets) * ONE).astype(np.int64)
         choice = self.policy.decide(
@@ -172,7 +172,7 @@ class LibraryLoop:
         return choice.arm.tolist(), choice.probability.tolist()
 
     def settle(self, number: int) -> None:
-        """What a round's arm earned and cost is known."""
+        """Report the reward and the costs of a round's arm."""
         ticket, arm = self.tickets[number]
         costs = self.world.costs_micros[number, arm]
         self.held -= self.holds_micros[arm]

@@ -1,4 +1,4 @@
-"""What is logged during a test."""
+"""The log lines that the service writes during a test."""
 
 import io
 import json
@@ -16,10 +16,10 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def logged() -> Iterator[Lines]:
-    """The lines since the last time it was asked."""
+    """A function that returns the lines since its last call, each as a dictionary."""
     root, stream = logging.getLogger(), io.StringIO()
     before = root.handlers[:], root.level
-    root.handlers.clear()  # or pytest's own would be closed
+    root.handlers.clear()  # configure_logs would close the handlers of pytest
     configure_logs("info", stream)
 
     def lines() -> list[dict[str, Any]]:

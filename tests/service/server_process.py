@@ -1,4 +1,4 @@
-"""A real server in a process of its own."""
+"""A real server in its own process."""
 
 import os
 import socket
@@ -22,20 +22,20 @@ START_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that has answered once."""
+    """A server that has answered at least one request."""
 
     process: subprocess.Popen[str]
     port: int
-    folder: Path  # where it runs and keeps its database
+    folder: Path  # its working directory, with its database
 
     @property
     def url(self) -> str:
-        """Where the server answers."""
+        """The base URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
 
 def free_port() -> int:
-    """A port nobody listens on at the moment of asking."""
+    """Return a port that no process listens on at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
@@ -45,9 +45,9 @@ def free_port() -> int:
 def running_server(
     admin_key: str = ADMIN_KEY, *, port: int | None = None, **settings: str | int
 ) -> Iterator[RunningServer]:
-    """Start `cbwk serve` in a folder of its own, wait until it answers, and kill it afterwards if the test did not.
+    """Start `cbwk serve` in a temporary folder, wait until it answers, and kill it afterwards if it still runs.
 
-    `settings` are those of `service.settings`, by their names there. A server that follows another takes its `port`.
+    `settings` are fields of `service.settings.Settings`. With `port` a server can replace an earlier one.
     """
     port = port or free_port()
     command = [str(CBWK), "serve", "--port", str(port)]
@@ -58,7 +58,7 @@ def running_server(
         subprocess.Popen(
             command,
             cwd=folder,
-            # A busy machine is no reason to fail: who tests the deadline sets it.
+            # A slow machine must not fail a test; a test of the deadline sets its own.
             env={"CBWK_REQUEST_DEADLINE_MS": "20000"} | environment | {"CBWK_ADMIN_KEY": admin_key},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -67,14 +67,14 @@ def running_server(
     ):
         server = RunningServer(process, port, Path(folder))
         try:
-            _wait_until_it_answers(server)
+            _wait_for_answer(server)
             yield server
         finally:
             if process.poll() is None:
                 process.kill()
 
 
-def _wait_until_it_answers(server: RunningServer) -> None:
+def _wait_for_answer(server: RunningServer) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while True:
         if server.process.poll() is not None:

@@ -1,4 +1,4 @@
-"""One server for many tests on a database of its own, where each test has campaigns of its own."""
+"""One server with its own database for many tests; each test uses its own campaigns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.server_process import RunningServer, running_server
 def server_on(
     dialect: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, **settings: int
 ) -> Iterator[tuple[RunningServer, str]]:
-    """The server, and the URL of its database."""
+    """Start a server; yield it and the URL of its database."""
     with ExitStack() as stack:
         if dialect == "sqlite":
             url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/cbwk.db"
