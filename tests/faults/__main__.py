@@ -23,7 +23,7 @@ from rich.table import Table
 
 from tests.faults.catching import TRAPS, Catch, sprung, uncaught
 from tests.faults.catching import write as write_catches
-from tests.faults.processes import Ground, new_ground
+from tests.faults.processes import Testbed, new_testbed
 from tests.faults.report import COLUMNS, SECONDS_MAX, Row, total_seconds, write_part, write_table
 from tests.faults.suite import BUGS_PART, PARTS, Fault
 
@@ -39,12 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     rows: list[Row] = []
     missed: list[str] = []
     columns = (TextColumn("{task.description:42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress, new_ground() as ground:
+    with Progress(*columns, console=Console(stderr=True)) as progress, new_testbed() as testbed:
         for name in chosen.parts or PARTS:
             started = time.monotonic()
-            found = _rows(name, ground, chosen.scale, progress)
+            found = _rows(name, testbed, chosen.scale, progress)
             if name == BUGS_PART:
-                missed = uncaught(_catches(ground, progress))
+                missed = uncaught(_catches(testbed, progress))
             write_part(OUT, name, found, _circumstances(started, chosen.scale))
             write_table(OUT, list(PARTS))
             rows += found
@@ -87,22 +87,22 @@ def _circumstances(started: float, scale: float) -> dict[str, Any]:
     }
 
 
-def _rows(name: str, ground: Ground, scale: float, progress: Progress) -> list[Row]:
+def _rows(name: str, testbed: Testbed, scale: float, progress: Progress) -> list[Row]:
     faults = PARTS[name].faults
     task = progress.add_task(name, total=len(faults))
     rows = []
     for fault in faults:
-        rows.append(_row(fault, ground, max(fault.short, round(fault.full * scale)), progress))
+        rows.append(_row(fault, testbed, max(fault.short, round(fault.full * scale)), progress))
         progress.advance(task)
     return rows
 
 
-def _catches(ground: Ground, progress: Progress) -> list[Catch]:
+def _catches(testbed: Testbed, progress: Progress) -> list[Catch]:
     """Plant every bug in every trap that is set for it."""
     task = progress.add_task("planted bugs", total=sum(len(trap.bugs) for trap in TRAPS))
     catches: list[Catch] = []
     for trap in TRAPS:
-        for catch in sprung(trap, ground):
+        for catch in sprung(trap, testbed):
             catches.append(catch)
             verdict = "caught" if catch.caught else "not caught" if catch.sound else "found without it"
             cells = (catch.bug, catch.by, catch.database, verdict, catch.found)
@@ -112,11 +112,11 @@ def _catches(ground: Ground, progress: Progress) -> list[Catch]:
     return catches
 
 
-def _row(fault: Fault, ground: Ground, injections: int, progress: Progress) -> Row:
+def _row(fault: Fault, testbed: Testbed, injections: int, progress: Progress) -> Row:
     task = progress.add_task(fault.name, total=None if fault.run.__name__ in UNCOUNTED else injections)
 
     async def run() -> Row:
-        return await fault.run(ground, fault.database, injections, lambda: progress.advance(task))
+        return await fault.run(testbed, fault.database, injections, lambda: progress.advance(task))
 
     started = time.monotonic()
     try:

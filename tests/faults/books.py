@@ -1,4 +1,4 @@
-"""What the database says of a campaign, read by plain SQL and not by the service's own code."""
+"""The rows of a campaign, read by plain SQL without the code of the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLES = ("campaign", "config", "campaign_state", "account", "decision", "hold",
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionRow:
     """A row of `decision`."""
 
     sequence: int
@@ -32,7 +32,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
+class OutcomeRow:
     """A row of `outcome`."""
 
     sequence: int
@@ -50,7 +50,7 @@ class Became:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantRow:
     """A row of `grant`."""
 
     sequence: int
@@ -71,27 +71,27 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Everything that counts of one campaign; rows in the order of their numbers."""
+    """The rows of one campaign that count, in the order of their numbers."""
 
     campaign: str
     resources: tuple[str, ...]
     sequence: int
     round: int
     accounts: tuple[Account, ...]
-    decisions: tuple[Decided, ...]
-    outcomes: tuple[Became, ...]
-    grants: tuple[Granted, ...]
+    decisions: tuple[DecisionRow, ...]
+    outcomes: tuple[OutcomeRow, ...]
+    grants: tuple[GrantRow, ...]
     changes: tuple[int, ...]
     holds: dict[int, tuple[int, ...]]
 
 
 def read_books(url: str) -> dict[str, Books]:
-    """The books of every campaign, from one snapshot."""
+    """Return the books of every campaign, from one snapshot of the database."""
     return books_in(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
 
 
 def books_in(rows: dict[str, list[Any]]) -> dict[str, Books]:
-    """The books of every campaign, from the rows of all `TABLES`."""
+    """Return the books of every campaign, from the rows of all `TABLES`."""
     by_campaign: dict[str, dict[int, list[Any]]] = {}
     for table in TABLES[1:]:
         found: dict[int, list[Any]] = defaultdict(list)
@@ -134,16 +134,16 @@ def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
             Account(row["granted"], row["held"], row["spent"], row["overrun"])
             for row in sorted(rows["account"], key=lambda row: int(row["resource"]))
         ),
-        decisions=tuple(sorted((_decided(row) for row in rows["decision"]), key=lambda one: one.sequence)),
-        outcomes=tuple(sorted((_became(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
-        grants=tuple(Granted(row["sequence"], row["resource"], row["kind"], row["amount"]) for row in rows["grant"]),
+        decisions=tuple(sorted((_decision_row(row) for row in rows["decision"]), key=lambda one: one.sequence)),
+        outcomes=tuple(sorted((_outcome_row(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
+        grants=tuple(GrantRow(row["sequence"], row["resource"], row["kind"], row["amount"]) for row in rows["grant"]),
         changes=tuple(row["sequence"] for row in rows["change"]),
         holds={row["decision"]: tuple(json.loads(row["amounts"])) for row in rows["hold"]},
     )
 
 
-def _decided(row: Any) -> Decided:
-    return Decided(
+def _decision_row(row: Any) -> DecisionRow:
+    return DecisionRow(
         sequence=row["sequence"],
         decision_id=row["decision_id"],
         round=row["round"],
@@ -156,8 +156,8 @@ def _decided(row: Any) -> Decided:
     )
 
 
-def _became(row: Any) -> Became:
-    return Became(
+def _outcome_row(row: Any) -> OutcomeRow:
+    return OutcomeRow(
         sequence=row["sequence"],
         decision=row["decision"],
         kind=row["kind"],

@@ -1,6 +1,6 @@
-"""Tests of the tests: every bug of `seeded.py` is planted, and what is there to find it must find it.
+"""Tests of the tests: the suite must find every bug of `seeded.py` when it is planted.
 
-A bug counts as caught only if the same scenario, run without it, finds nothing.
+A bug counts as caught only if the same scenario finds nothing without it.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.faults import scenarios
-from tests.faults.processes import Ground, Zygote
+from tests.faults.processes import Testbed, Zygote
 from tests.faults.seeded import BUGS, VARIABLE, planted
 
-Scenario = Callable[[Ground, str], list[str]]
+Scenario = Callable[[Testbed, str], list[str]]
 WORDS_MAX = 110
 
 
 @dataclass(frozen=True)
 class Trap:
-    """A scenario on one database, and the bugs that it should find."""
+    """A scenario on one database, and the bugs that it must find."""
 
-    by: str  # what finds them
+    by: str  # the name in the table
     scenario: Scenario
     database: str
     bugs: tuple[str, ...]
-    quick: bool = False  # for the ordinary tests
-    apart: bool = False  # the service runs in processes of its own
+    quick: bool = False  # fast enough for `make slow`
+    apart: bool = False  # the service runs in separate processes
 
     @property
     def name(self) -> str:
-        """As tests are called."""
+        """The name of its test."""
         return f"{self.scenario.__name__}-{self.database}"
 
 
 @dataclass(frozen=True)
 class Catch:
-    """What came of one bug in one trap."""
+    """The result of one bug in one trap."""
 
     bug: str
     by: str
     database: str
     caught: bool
-    sound: bool  # nothing was found without the bug
+    sound: bool  # the scenario found nothing without the bug
     found: str
 
 
@@ -71,40 +71,40 @@ TRAPS = (
 )
 
 
-def sprung(trap: Trap, ground: Ground) -> Iterator[Catch]:
-    """Every bug of a trap, after a run without any."""
-    before = tried(trap, ground)
+def sprung(trap: Trap, testbed: Testbed) -> Iterator[Catch]:
+    """Run a trap without a bug, then with each of its bugs."""
+    before = tried(trap, testbed)
     for bug in trap.bugs:
         if trap.apart:
-            with _with_bug(ground, bug) as spoilt:
+            with _with_bug(testbed, bug) as spoilt:
                 found = tried(trap, spoilt)
         else:
             with planted(bug):
-                found = tried(trap, ground)
+                found = tried(trap, testbed)
         words = _in_words(found if not before else [f"without it: {before[-1]}"])
         yield Catch(bug, trap.by, trap.database, bool(found) and not before, not before, words)
 
 
-def tried(trap: Trap, ground: Ground) -> list[str]:
-    """What a scenario finds; that it cannot go on is a finding, too."""
+def tried(trap: Trap, testbed: Testbed) -> list[str]:
+    """Return the findings of a scenario; an exception is a finding, too."""
     try:
-        return trap.scenario(ground, trap.database)
-    except Exception as error:  # noqa: BLE001 - a service with a bug may fail in any way
+        return trap.scenario(testbed, trap.database)
+    except Exception as error:  # noqa: BLE001 - a service with a bug can fail in any way
         return [f"{type(error).__name__}: {error}"]
 
 
 @contextmanager
-def _with_bug(ground: Ground, bug: str) -> Iterator[Ground]:
-    """The same ground with processes that have the bug."""
+def _with_bug(testbed: Testbed, bug: str) -> Iterator[Testbed]:
+    """Yield the same test bed with processes that have the bug."""
     zygote = Zygote(environment={VARIABLE: bug})
     try:
-        yield replace(ground, zygote=zygote)
+        yield replace(testbed, zygote=zygote)
     finally:
         zygote.close()
 
 
 def _in_words(found: Sequence[str]) -> str:
-    """The first finding of a trial, the last line of a sequence, in a few words."""
+    """Return the first finding of a trial, or the last line of a sequence, shortened."""
     if not found:
         return ""
     words = found[0] if len(found) == 1 or not found[-1].startswith("AssertionError") else found[-1]
@@ -113,7 +113,7 @@ def _in_words(found: Sequence[str]) -> str:
 
 
 def markdown(catches: Sequence[Catch]) -> str:
-    """One row for each bug: by what it was caught, and what the first to catch it said."""
+    """Return a table with one row for each bug: the traps that caught it, and the first finding."""
     lines = ["| bug | what is wrong | caught by | found |", "|---|---|---|---|"]
     for name, bug in BUGS.items():
         mine = [one for one in catches if one.bug == name]
@@ -126,7 +126,7 @@ def markdown(catches: Sequence[Catch]) -> str:
 
 
 def _named(catches: Sequence[Catch]) -> str:
-    """What has caught, or missed, each with its databases."""
+    """Return the names of traps, each with its databases."""
     databases: dict[str, list[str]] = {}
     for one in catches:
         databases.setdefault(one.by, []).append(one.database)
@@ -142,5 +142,5 @@ def write(catches: Sequence[Catch], folder: Path) -> None:
 
 
 def uncaught(catches: Sequence[Catch]) -> list[str]:
-    """Bugs that nothing has caught."""
+    """Return the bugs that no trap has caught."""
     return [name for name in BUGS if not any(one.caught for one in catches if one.bug == name)]

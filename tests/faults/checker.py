@@ -1,14 +1,14 @@
-"""Whether a history and the books agree: pure functions that return what is wrong, each finding of one kind.
+"""Compares a history with the books: pure functions that return findings, each of one kind.
 
-lost         something acknowledged is not in the books, or not as it was acknowledged
-duplicated   something is there twice: a decision, a booking, a lesson, a release, or two fresh answers to one request
-over budget  more was held than was free, or an overrun that no reported excess explains to the millionth
-accounts     accounts are not the sums of the log, or a part of one was negative at some number
-numbering    the numbers of the log, or the rounds, have a gap or a twin
-states       a decision went from one state to another that does not follow it
-unasked      the books have something that nobody asked for
-unclear      a request has no definite answer after the recovery, or two different ones
-failed       a request was answered with 500: the service did something that it does not know of
+lost         the books lack something acknowledged, or have it otherwise
+duplicated   a decision, a booking, a lesson or a release is there twice, or one request has two fresh answers
+over budget  more was held than was free, or a reported excess does not explain an overrun to the millionth
+accounts     accounts differ from the sums of the log, or an amount was negative at some number
+numbering    the numbers of the log, or the rounds, have a gap or a duplicate
+states       a decision has a transition that the state table does not have
+unasked      the books have something that no client requested
+unclear      a request has no definite answer after the recovery, or two different answers
+failed       a request was answered with 500
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.faults.books import Account, Became, Books, Decided, Granted
+from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.history import History, Operation, micros_of
 
 INTERNAL_ERROR = 500
-# Answers that take no round and are not stored.
+# The reasons of answers that take no round and are not stored.
 UNSTORED = frozenset({"archived", "paused", "ended"})
-# Which states may follow which; the table of DESIGN.md.
+# The transitions of a decision's state, as documented.
 FOLLOWS = {
     "held": {"charged", "rewarded", "settled", "voided", "expired"},
     "rewarded": {"settled", "voided", "expired"},
@@ -32,13 +32,13 @@ FOLLOWS = {
     "expired": {"late"},
     "voided": {"late"},
     "late": {"late"},
-    "settled": {"late"},  # by its expiry, and then the reward came after all
+    "settled": {"late"},  # settled by its expiry, then the reward was reported
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One violation."""
 
     kind: str
     campaign: str
@@ -46,31 +46,31 @@ class Finding:
 
 
 def findings(history: History, books: dict[str, Books]) -> list[Finding]:
-    """Everything that is wrong."""
-    asked: dict[str, list[Operation]] = defaultdict(list)
-    told: dict[str, list[Operation]] = defaultdict(list)
+    """Return every violation."""
+    requested: dict[str, list[Operation]] = defaultdict(list)
+    reported: dict[str, list[Operation]] = defaultdict(list)
     for operation in history.decisions():
-        asked[operation.campaign].append(operation)
+        requested[operation.campaign].append(operation)
     for operation in history.reports():
-        told[operation.campaign].append(operation)
+        reported[operation.campaign].append(operation)
     found = list(_answers(history))
     found += [
         Finding("lost", name, "the campaign")
-        for name in sorted({*asked, *told} - set(books))
-        if any(operation.answer for operation in asked[name] + told[name])
+        for name in sorted({*requested, *reported} - set(books))
+        if any(operation.answer for operation in requested[name] + reported[name])
     ]
     for name, one in books.items():
         found += _numbering(one)
         found += _accounts(one)
-        found += _authorised(one, _reported_costs(one, told[name]))
+        found += _authorised(one, _reported_costs(one, reported[name]))
         found += _states(one)
-        found += _asked_and_there(one, asked[name])
-        found += _told_and_there(one, told[name])
+        found += _missing_decisions(one, requested[name])
+        found += _missing_reports(one, reported[name])
     return found
 
 
 def _answers(history: History) -> Iterator[Finding]:
-    """Each request has one definite answer, given freshly at most once."""
+    """Each request has one definite answer, and at most one fresh one."""
     for key, calls in history.by_key().items():
         campaign = calls[0].body.get("campaign_id") or calls[0].body.get("id", "")
         done = [call for call in calls if call.is_acknowledged]
@@ -87,7 +87,7 @@ def _answers(history: History) -> Iterator[Finding]:
 
 
 def _is_unstored(answer: dict[str, object]) -> bool:
-    """Answers that need not be the same again: of a campaign at rest, of a report on the null arm."""
+    """Whether a repetition may be answered otherwise: a paused campaign, or a report on the null arm."""
     return answer.get("reason") in UNSTORED or answer.get("status") == "ignored"
 
 
@@ -106,28 +106,28 @@ def _numbering(books: Books) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """One resource before and after one row of the log."""
+class Movement:
+    """The account of one resource before and after one row of the log."""
 
-    row: Decided | Became | Granted
+    row: DecisionRow | OutcomeRow | GrantRow
     resource: int
     before: Account
     after: Account
 
 
-def movements(books: Books) -> Iterator[Moved]:
-    """The accounts of every resource at every number, from the log alone; `overrun` is what lacks."""
+def movements(books: Books) -> Iterator[Movement]:
+    """Yield the accounts of every resource at every number, computed from the log alone."""
     accounts = [Account(0, 0, 0, 0) for _ in books.resources]
     holds = {row.sequence: row.hold for row in books.decisions}
-    rows: list[Decided | Became | Granted] = [*books.decisions, *books.outcomes, *books.grants]
+    rows: list[DecisionRow | OutcomeRow | GrantRow] = [*books.decisions, *books.outcomes, *books.grants]
     for row in sorted(rows, key=lambda row: row.sequence):
         for resource, before in enumerate(accounts):
             granted, held, spent = before.granted, before.held, before.spent
-            if isinstance(row, Granted):
+            if isinstance(row, GrantRow):
                 if row.resource == resource:
                     granted += row.amount if row.kind == "budget" else 0
                     spent += row.amount if row.kind == "adjust" else 0
-            elif isinstance(row, Decided):
+            elif isinstance(row, DecisionRow):
                 held += row.hold[resource] if row.hold else 0
             else:
                 hold = holds.get(row.decision)
@@ -135,7 +135,7 @@ def movements(books: Books) -> Iterator[Moved]:
                 spent += row.spent[resource] if row.spent else 0
             after = Account(granted, held, spent, max(0, spent + held - granted))
             accounts[resource] = after
-            yield Moved(row, resource, before, after)
+            yield Movement(row, resource, before, after)
 
 
 def _accounts(books: Books) -> Iterator[Finding]:
@@ -153,40 +153,41 @@ def _accounts(books: Books) -> Iterator[Finding]:
         if row.status == "charged":
             waiting[row.decision] = ()
     if books.holds != open_ | waiting:
-        yield Finding("accounts", books.campaign, "the open holds are not those of decisions that nothing has ended")
+        yield Finding("accounts", books.campaign, "the open holds are not those of the open decisions")
 
 
 def _authorised(books: Books, costs: dict[int, tuple[int, ...]]) -> Iterator[Finding]:
-    """Holds fit into what is free; an overrun grows only by a cost that a client says it reported above the hold."""
+    """A hold never exceeds the free amount; an overrun grows only by a cost that a client reported above the hold."""
     holds = {row.sequence: row.hold for row in books.decisions}
-    lapsed: set[int] = set()  # decisions whose hold was given back without a charge
+    lapsed: set[int] = set()  # decisions whose hold was released without a charge
     for moved in movements(books):
         row, before, after = moved.row, moved.before, moved.after
         where = f"{books.resources[moved.resource]} at number {row.sequence}"
         if min(after.granted, after.held, after.spent) < 0:
             yield Finding("accounts", books.campaign, f"{where} has a negative part: {after}")
         grown = after.overrun - before.overrun
-        if isinstance(row, Decided) and row.hold is not None:
+        if isinstance(row, DecisionRow) and row.hold is not None:
             if row.hold[moved.resource] > max(0, before.granted - before.spent - before.held):
                 yield Finding("over budget", books.campaign, f"{where}: held more than was free")
-        elif grown > 0 and not (isinstance(row, Became) and row.kind in ("reported", "late")):
-            yield Finding("over budget", books.campaign, f"{where}: an overrun of {grown} that nobody reported")
-        elif grown > 0 and isinstance(row, Became):
+        elif grown > 0 and not (isinstance(row, OutcomeRow) and row.kind in ("reported", "late")):
+            yield Finding("over budget", books.campaign, f"{where}: an overrun of {grown} that no client reported")
+        elif grown > 0 and isinstance(row, OutcomeRow):
             hold = holds[row.decision] or ()
             authorised = 0 if row.decision in lapsed else hold[moved.resource]
             injected = max(0, costs.get(row.decision, hold)[moved.resource] - authorised)
             if grown > injected:
                 what = f"{where}: the overrun grew by {grown}, {injected} were injected"
                 yield Finding("over budget", books.campaign, what)
-        if isinstance(row, Became) and row.released and not any(row.spent or ()) and row.kind in ("void", "expired"):
+        released = isinstance(row, OutcomeRow) and row.released and row.kind in ("void", "expired")
+        if released and not any(row.spent or ()):
             lapsed.add(row.decision)
 
 
-def _reported_costs(books: Books, told: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
-    """By decision, the costs that the client sent."""
+def _reported_costs(books: Books, reported: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
+    """Return the costs that the client sent, by decision."""
     numbers = {row.decision_id: row.sequence for row in books.decisions}
     found = {}
-    for operation in told:
+    for operation in reported:
         costs = operation.body.get("costs")
         if costs is not None and operation.decision_id in numbers:
             found[numbers[operation.decision_id]] = tuple(micros_of(costs.get(name, 0)) for name in books.resources)
@@ -194,12 +195,12 @@ def _reported_costs(books: Books, told: Sequence[Operation]) -> dict[int, tuple[
 
 
 def _states(books: Books) -> Iterator[Finding]:
-    """Every decision goes the ways of the table, is booked, released and learnt at most once."""
-    outcomes: dict[int, list[Became]] = defaultdict(list)
+    """Every decision follows the state table, and is booked, released and learnt at most once."""
+    outcomes: dict[int, list[OutcomeRow]] = defaultdict(list)
     for row in books.outcomes:
         outcomes[row.decision].append(row)
     for number in set(outcomes) - {row.sequence for row in books.decisions}:
-        yield Finding("unasked", books.campaign, f"an outcome of decision {number}, which is not there")
+        yield Finding("unasked", books.campaign, f"an outcome of decision {number}, which does not exist")
     for number, rows in outcomes.items():
         status = "held"
         for row in rows:
@@ -216,11 +217,11 @@ def _states(books: Books) -> Iterator[Finding]:
                 yield Finding("duplicated", books.campaign, f"decision {number} was {what} {count} times")
 
 
-def _asked_and_there(books: Books, asked: Sequence[Operation]) -> Iterator[Finding]:
+def _missing_decisions(books: Books, requested: Sequence[Operation]) -> Iterator[Finding]:
     rows = {row.decision_id: row for row in books.decisions}
-    for name in set(rows) - {operation.decision_id for operation in asked}:
+    for name in set(rows) - {operation.decision_id for operation in requested}:
         yield Finding("unasked", books.campaign, f"decision {name}")
-    for operation in asked:
+    for operation in requested:
         answer = operation.answer
         if answer is None or answer.get("reason") in UNSTORED or "error" in answer:
             continue
@@ -229,18 +230,18 @@ def _asked_and_there(books: Books, asked: Sequence[Operation]) -> Iterator[Findi
             yield Finding("lost", books.campaign, f"decision {operation.decision_id}")
             continue
         hold = tuple(micros_of(answer["hold"][name]) for name in books.resources) if answer["hold"] else None
-        told = (answer["arm"], answer["reason"], answer["round"], answer["probability"], hold)
-        if told != (row.arm, row.reason, row.round, row.probability, row.hold):
-            yield Finding("lost", books.campaign, f"decision {operation.decision_id}: told {told}, found {row}")
+        answered = (answer["arm"], answer["reason"], answer["round"], answer["probability"], hold)
+        if answered != (row.arm, row.reason, row.round, row.probability, row.hold):
+            yield Finding("lost", books.campaign, f"decision {operation.decision_id}: answered {answered}, found {row}")
 
 
-def _told_and_there(books: Books, told: Sequence[Operation]) -> Iterator[Finding]:
+def _missing_reports(books: Books, reported: Sequence[Operation]) -> Iterator[Finding]:
     numbers = {row.decision_id: row.sequence for row in books.decisions}
-    outcomes: dict[int, list[Became]] = defaultdict(list)
+    outcomes: dict[int, list[OutcomeRow]] = defaultdict(list)
     for row in books.outcomes:
         outcomes[row.decision].append(row)
     sent: dict[int, list[Operation]] = defaultdict(list)
-    for operation in told:
+    for operation in reported:
         sent[numbers.get(operation.decision_id, 0)].append(operation)
         if operation.answer is None or operation.answer["status"] == "ignored":
             continue
@@ -253,13 +254,13 @@ def _told_and_there(books: Books, told: Sequence[Operation]) -> Iterator[Finding
                 yield Finding("unasked", books.campaign, f"outcome {row.sequence} of decision {number}: {row}")
 
 
-def _answered_by(row: Became, answer: dict[str, object]) -> bool:
-    told = (answer["status"], answer["learned"], answer["policy_version"], answer["warnings"])
-    return told == (row.status, row.taught, row.policy_version, list(row.warnings))
+def _answered_by(row: OutcomeRow, answer: dict[str, object]) -> bool:
+    answered = (answer["status"], answer["learned"], answer["policy_version"], answer["warnings"])
+    return answered == (row.status, row.taught, row.policy_version, list(row.warnings))
 
 
-def _is_of(row: Became, operation: Operation, books: Books) -> bool:
-    """Whether a row of the log is what a client sent, to the millionth."""
+def _is_of(row: OutcomeRow, operation: Operation, books: Books) -> bool:
+    """Whether a row of the log equals a client's report, to the millionth."""
     body = operation.body
     if row.kind == "void":
         return body.get("void") is True

@@ -1,4 +1,4 @@
-"""The clock jumps by an hour, forth and back, while decisions are open."""
+"""The clock jumps by an hour, forward and back, while decisions are open."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import psycopg
 from tests.faults.books import read_books
 from tests.faults.history import MICROS, Call
 from tests.faults.load import campaign
-from tests.faults.processes import Ground, Zygote
+from tests.faults.processes import Testbed, Zygote
 from tests.faults.report import Progress, Row
-from tests.faults.trial import Trial, ready, trial
+from tests.faults.trial import Trial, new_trial, ready
 from tests.faults.wire import Wire
 
 CLIENTS = 6
-JUMPS = (3600, 0, -3600, 0)  # seconds off the right time, one after the other
-OPEN = 10  # decisions that a jump finds open
+JUMPS = (3600, 0, -3600, 0)  # offsets from the right time, one after the other
+OPEN = 10  # decisions that are open at a jump
 EXPIRY_SECONDS_MAX = 15.0
-# A clock of the database's own, found before PostgreSQL's because its schema is searched first.
+# A clock function in the database that hides PostgreSQL's, because its schema is searched first.
 WRONG_CLOCK = """
 CREATE TABLE clock_jump (seconds double precision NOT NULL);
 INSERT INTO clock_jump VALUES (0);
@@ -29,39 +29,39 @@ CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 """
 
 
-async def clock_jumps(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """Accounts stay right and nothing happens twice; what expired too early is healed by the costs that come late."""
+async def clock_jumps(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Accounts stay correct and nothing happens twice; late costs correct what expired too early."""
     wrong = {seconds for seconds in JUMPS[:injections] if seconds and dialect == "sqlite"}
     zygotes = {seconds: Zygote(clock_seconds=seconds) for seconds in wrong}
     before = 0
     try:
-        async with trial(ground, dialect, seed=14) as one:
+        async with new_trial(testbed, dialect, seed=14) as trial:
             if dialect == "postgresql":
-                _make_wrong_clock(one.url)
-                await _restart(one, ground.zygote)  # sessions search the schemas they found when they began
+                _make_wrong_clock(trial.url)
+                await _restart(trial, testbed.zygote)  # a session keeps the search path of its start
             for number in range(injections):
                 seconds = JUMPS[number % len(JUMPS)]
                 name = f"hour-{number}"
-                await one.create(campaign(name, budget=1000, feedback={"ttl_seconds": 1800}))
-                opened = [await _call(one, "/decide", _decide(name, place)) for place in range(OPEN)]
-                one.load.start(CLIENTS)
+                await trial.create(campaign(name, budget=1000, feedback={"ttl_seconds": 1800}))
+                opened = [await _call(trial, "/decide", _decide(name, place)) for place in range(OPEN)]
+                trial.load.start(CLIENTS)
                 await asyncio.sleep(0.3)
                 since = time.monotonic()
                 if dialect == "postgresql":
-                    _jump(one.url, seconds)
+                    _jump(trial.url, seconds)
                 else:
-                    await one.load.stop()
-                    await _restart(one, zygotes.get(seconds, ground.zygote))
-                    one.load.start(CLIENTS)
-                one.injections += 1
-                await one.recovered(one.server, since)
+                    await trial.load.stop()
+                    await _restart(trial, zygotes.get(seconds, testbed.zygote))
+                    trial.load.start(CLIENTS)
+                trial.injections += 1
+                await trial.recovered(trial.server, since)
                 await asyncio.sleep(0.3)
-                await one.load.stop()
-                await _heal(one, name, opened, expired=seconds > before)
+                await trial.load.stop()
+                await _heal(trial, name, opened, expired=seconds > before)
                 before = seconds
                 progress()
-            note = "PostgreSQL's clock under the running service; on SQLite, which is read once, the restart's clock"
-            return await one.verdict("clock jumps by an hour", dialect, note=note)
+            note = "PostgreSQL's clock under the running service; on SQLite the clock of a restarted process"
+            return await trial.verdict("clock jumps by an hour", dialect, note=note)
     finally:
         for zygote in zygotes.values():
             zygote.close()
@@ -79,38 +79,38 @@ def _jump(url: str, seconds: float) -> None:
         connection.execute("UPDATE clock_jump SET seconds = %s", [seconds])
 
 
-async def _restart(one: Trial, zygote: Zygote) -> None:
-    one.server.kill()
-    one.server.start(zygote)
-    await ready(one.server)
+async def _restart(trial: Trial, zygote: Zygote) -> None:
+    trial.server.kill()
+    trial.server.start(zygote)
+    await ready(trial.server)
 
 
 def _decide(name: str, place: int) -> dict[str, Any]:
     return {"campaign_id": name, "decision_id": f"o{place}", "context": [place / OPEN, 0.5]}
 
 
-async def _call(one: Trial, path: str, body: dict[str, Any]) -> Call:
+async def _call(trial: Trial, path: str, body: dict[str, Any]) -> Call:
     call = Call(path, body, 0.0)
-    one.history.calls.append(call)
-    wire = Wire(one.server.port)
+    trial.history.calls.append(call)
+    wire = Wire(trial.server.port)
     await wire.ask(call)
     wire.cut()
     return call
 
 
-async def _heal(one: Trial, name: str, opened: list[Call], *, expired: bool) -> None:
-    """Report what the decisions really cost; whatever the clock did, that is what was spent."""
+async def _heal(trial: Trial, name: str, opened: list[Call], *, expired: bool) -> None:
+    """Report the real costs of the decisions: exactly these must be spent, whatever the clock did."""
     if expired:
         deadline = time.monotonic() + EXPIRY_SECONDS_MAX
-        while any(read_books(one.url)[name].holds):
-            assert time.monotonic() < deadline, "nothing expires an hour later"
+        while any(read_books(trial.url)[name].holds):
+            assert time.monotonic() < deadline, "nothing has expired an hour later"
             await asyncio.sleep(0.1)
     given = [call.json for call in opened if call.is_acknowledged and call.json["arm"]]
     for answer in given:
         body = {"campaign_id": name, "decision_id": answer["decision_id"], "reward": 1.0, "costs": {"usd": 0.123456}}
-        status = (await _call(one, "/feedback", body)).json["status"]
+        status = (await _call(trial, "/feedback", body)).json["status"]
         if status != ("late" if expired else "settled"):
-            one.note("states", f"{name}: {status} after a jump, expired: {expired}")
-    spent = read_books(one.url)[name].accounts[0].spent
+            trial.note("states", f"{name}: {status} after a jump, expired: {expired}")
+    spent = read_books(trial.url)[name].accounts[0].spent
     if spent != len(given) * round(0.123456 * MICROS):
-        one.note("accounts", f"{name}: {spent} spent after {len(given)} reports of 0.123456")
+        trial.note("accounts", f"{name}: {spent} spent after {len(given)} reports of 0.123456")

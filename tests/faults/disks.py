@@ -1,4 +1,4 @@
-"""SQLite's disk is full, or fails."""
+"""The disk of SQLite is full or fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.faults.processes import Child, Ground, Zygote
+from tests.faults.processes import Child, Testbed, Zygote
 from tests.faults.report import Progress, Row
-from tests.faults.trial import ready, trial
+from tests.faults.trial import new_trial, ready
 
 CLIENTS = 6
 DISK_MEGABYTES = 64
@@ -21,37 +21,38 @@ FULL, FAILING = "disk full", "I/O error on the database's file"
 END_SECONDS_MAX = 15.0
 
 
-async def full_disk(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """A file takes all the space there is, and goes again; meanwhile 503, afterwards as if nothing had been."""
-    folder = ground.folder / "small"
+async def full_disk(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """A file fills the disk and is deleted; the service answers 503 in between and normally afterwards."""
+    folder = testbed.folder / "small"
     folder.mkdir(exist_ok=True)
     with _small_disk(folder) as problem:
         if problem:
             return Row(FULL, dialect, 0, 0, {}, skipped=problem)
-        async with trial(ground, dialect, seed=12, folder=folder) as one:
+        async with new_trial(testbed, dialect, seed=12, folder=folder) as trial:
             refused = 0
             for number in range(injections):
-                await one.tighten(number)
-                one.load.start(CLIENTS)
-                await asyncio.sleep(one.chance.uniform(0.1, 0.4))
-                mark = len(one.history.calls)
+                await trial.tighten(number)
+                trial.load.start(CLIENTS)
+                await asyncio.sleep(trial.chance.uniform(0.1, 0.4))
+                mark = len(trial.history.calls)
                 with _filled(folder):
-                    one.injections += 1
-                    await asyncio.sleep(one.chance.uniform(0.3, 0.8))
+                    trial.injections += 1
+                    await asyncio.sleep(trial.chance.uniform(0.3, 0.8))
                 since = time.monotonic()
-                await one.recovered(one.server, since)
-                await one.load.stop()
-                refused += sum(call.status == 503 for call in one.history.calls[mark:])
+                await trial.recovered(trial.server, since)
+                await trial.load.stop()
+                refused += sum(call.status == 503 for call in trial.history.calls[mark:])
                 progress()
-            one.expect_running()
+            trial.expect_running()
             if refused == 0:
-                one.note("unclear", "nothing was refused: was the disk full at all?")
-            return await one.verdict(FULL, dialect, note=f"{refused:,} requests refused meanwhile, no restart")
+                trial.note("unclear", "no request was refused; the disk may not have been full")
+            note = f"{refused:,} requests refused while the disk was full, no restart"
+            return await trial.verdict(FULL, dialect, note=note)
 
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[str]:
-    """A file system of a few megabytes in memory; yields why there is none."""
+    """Mount a file system of a few megabytes in memory; yields the reason if that is not possible."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m", "tmpfs", str(folder)],
         capture_output=True,
@@ -83,35 +84,35 @@ def _filled(folder: Path) -> Iterator[None]:
     ballast.unlink()
 
 
-async def failing_disk(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """Writes to the database fail: the process ends, since nobody knows what is on the disk; a restart finds out."""
-    shim = _built(ground.folder)
+async def failing_disk(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Writes to the database fail: the process ends, because the state of the file is unknown; a restart reads it."""
+    shim = _built(testbed.folder)
     if shim is None:
         return Row(FAILING, dialect, 0, 0, {}, skipped="there is no C compiler to build the failing disk with")
-    trigger = ground.folder / "failing"
+    trigger = testbed.folder / "failing"
     zygote = Zygote(environment={"LD_PRELOAD": str(shim), "FAULTS_TRIGGER": str(trigger)})
     try:
-        async with trial(ground, dialect, seed=13) as one:
+        async with new_trial(testbed, dialect, seed=13) as trial:
             for number in range(injections):
-                one.server.kill()
+                trial.server.kill()
                 since = time.monotonic()
-                one.server.start(zygote)
-                await one.recovered(one.server, since)
-                await one.tighten(number)
-                one.load.start(CLIENTS)
-                await asyncio.sleep(one.chance.uniform(0.1, 0.4))
+                trial.server.start(zygote)
+                await trial.recovered(trial.server, since)
+                await trial.tighten(number)
+                trial.load.start(CLIENTS)
+                await asyncio.sleep(trial.chance.uniform(0.1, 0.4))
                 trigger.touch()
-                one.injections += 1
-                code = await _ended(one.server.child)
+                trial.injections += 1
+                code = await _ended(trial.server.child)
                 trigger.unlink()
-                await one.load.stop()
+                await trial.load.stop()
                 if code in (None, 0):
-                    one.note("stays", f"the process did not end with an error: {code}")
+                    trial.note("stays", f"the process did not end with an error: {code}")
                 progress()
-            one.server.kill()
-            one.server.start()
-            await ready(one.server)
-            return await one.verdict(FAILING, dialect, note="the process ends; recovery from its restart on")
+            trial.server.kill()
+            trial.server.start()
+            await ready(trial.server)
+            return await trial.verdict(FAILING, dialect, note="the process ends; recovery is measured from its restart")
     finally:
         zygote.close()
 

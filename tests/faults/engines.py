@@ -1,4 +1,4 @@
-"""Engines on a database for the state machine: one on SQLite, two on PostgreSQL, with a clock that is set for them."""
+"""Engines for the state machine: one on SQLite, two on PostgreSQL, with a clock that the machine sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.service.databases import Clock, ClockedDatabase
 
 @dataclass
 class Replica:
-    """An engine on a connection of its own."""
+    """An engine with its own connections."""
 
     url: str
     clock: Clock
@@ -33,11 +33,11 @@ class Replica:
         self.renew()
 
     def renew(self) -> None:
-        """An engine that remembers nothing."""
+        """Create an engine with an empty cache."""
         self.processor = BatchRunner(self.database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
 
     def restart(self, *, orderly: bool) -> None:
-        """End, with or without snapshots of what was learnt, and open the database again."""
+        """Stop, with or without snapshots of the states, and open the database again."""
         if orderly:
             self.processor.save_all()
         self.database.close()
@@ -45,26 +45,26 @@ class Replica:
 
 
 @dataclass
-class Place:
-    """A database with the engines on it, for one sequence after the other."""
+class EngineSet:
+    """A database and its engines, which run one sequence after the other."""
 
     url: str
     clock: Clock
     replicas: list[Replica]
-    reader: Any  # a connection of the driver's own
+    reader: Any  # a connection of the driver
     begun: Progress = lambda: None
     sequences: int = 0
     acknowledged: int = 0
 
     def books(self) -> dict[str, Books]:
-        """What the database says, read past the service."""
+        """Return the books, read without the service."""
         self.reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if len(self.replicas) > 1 else "BEGIN")
         rows = {table: self.reader.execute(f'SELECT * FROM "{table}"').fetchall() for table in TABLES}
         self.reader.execute("COMMIT")
         return books_in(rows)
 
     def clear(self) -> None:
-        """Empty tables, engines that remember nothing, the clock at its start."""
+        """Empty the tables, renew the engines and reset the clock."""
         with self.replicas[0].database.write() as connection:
             for table in reversed(tables.metadata.sorted_tables):
                 connection.execute(delete(table))
@@ -76,8 +76,8 @@ class Place:
 
 
 @contextmanager
-def place(url: str) -> Iterator[Place]:
-    """SQLite serves one process, PostgreSQL several."""
+def engine_set(url: str) -> Iterator[EngineSet]:
+    """Open one engine on SQLite, two on PostgreSQL."""
     clock = Clock()
     lite = url.startswith("sqlite")
     replicas = [Replica(url, clock) for _ in range(1 if lite else 2)]
@@ -85,7 +85,7 @@ def place(url: str) -> Iterator[Place]:
         _sqlite_reader(url) if lite else psycopg.connect(url, autocommit=True, row_factory=dict_row)
     ) as reader:
         try:
-            yield Place(url, clock, replicas, reader)
+            yield EngineSet(url, clock, replicas, reader)
         finally:
             for replica in replicas:
                 replica.database.close()

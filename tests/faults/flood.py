@@ -1,4 +1,4 @@
-"""A process that sends decisions at a rate of its own, whatever becomes of them: `python -m tests.faults.flood ORDER`.
+"""A process that sends decisions at a fixed rate, whatever the answers are: `python -m tests.faults.flood ORDER`.
 
 ORDER is JSON: port, key, campaign, label, rate (a second; 0: as fast as the answers come), seconds, connections, out.
 Every request has a connection to itself while it waits, so that a slow answer delays no other request; where all are
@@ -27,12 +27,12 @@ _KIND = TYPE_PREFIX.encode()
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time, by hand: the client must be cheaper than the service."""
+    """Sends one request at a time, without an HTTP library: the client must be cheaper than the service."""
 
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self._received = b""
-        self._number = -1  # of the request under way
+        self._number = -1  # of the current request
         self._sent_at = 0.0
         self.transport: Any = None
 
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
 
 
 class Flood:
-    """The requests, the connections, and what was answered."""
+    """The requests, the connections and the answers."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
@@ -86,7 +86,7 @@ class Flood:
         ).encode()
 
     def name(self, number: int) -> str:
-        """The id of a decision."""
+        """Return the id of a decision."""
         return f"{self._order['label']}{number}"
 
     def answered(self, connection: Connection) -> None:
@@ -101,7 +101,7 @@ class Flood:
         self.sent += 1
 
     async def run(self) -> None:
-        """Send for the time ordered, then wait for the last answers."""
+        """Send for the requested time, then wait for the last answers."""
         loop = asyncio.get_running_loop()
         for _ in range(self._order["connections"]):
             await loop.create_connection(lambda: Connection(self), "127.0.0.1", self._order["port"])
@@ -124,7 +124,7 @@ class Flood:
 
 
 def main() -> None:
-    """Run one order."""
+    """Run one order and write its results."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     order = json.loads(sys.argv[1])
     flood = Flood(order)

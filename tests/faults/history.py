@@ -1,4 +1,4 @@
-"""What a client asked and what it was told, with times: the outside view of the service."""
+"""Every request and answer of the clients, with times: the service as its clients see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MICROS = 1_000_000
 
 @dataclass(slots=True)
 class Call:
-    """One request and its answer; without an answer it may or may not have happened."""
+    """One request and its answer; without an answer the request may or may not have been carried out."""
 
     path: str
     body: dict[str, Any]
@@ -26,28 +26,28 @@ class Call:
 
     @property
     def is_definite(self) -> bool:
-        """Whether the answer says what is the case: it was done, or it cannot be done."""
+        """Whether the answer is final: the request was carried out or cannot be."""
         return self.status is not None and self.status < 500
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the service said that it was done."""
+        """Whether the service confirmed that the request was carried out."""
         return self.status is not None and 200 <= self.status < 300
 
     @property
     def key(self) -> str:
-        """What makes two requests the same."""
+        """The identity of the request, equal for its repetitions."""
         return self.path + json.dumps(self.body, sort_keys=True)
 
     @property
     def json(self) -> Any:
-        """The answer."""
+        """The decoded answer."""
         return json.loads(self.answer or b"null")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One decision or one report, alone or as an item of a batch; the answer is None where none is known."""
+    """One decision or one report, single or as an item of a batch; `answer` is None if it is unknown."""
 
     campaign: str
     decision_id: str
@@ -57,25 +57,25 @@ class Operation:
 
 @dataclass(slots=True)
 class History:
-    """Every call, in the order of sending, and requests that were refused and that nobody means to send again."""
+    """Every call in the order of sending, and refused requests that no client sends again."""
 
     calls: list[Call] = field(default_factory=list)
     given_up: list[Call] = field(default_factory=list)
 
     def by_key(self) -> dict[str, list[Call]]:
-        """The same requests together."""
+        """Return the calls of each request."""
         found: dict[str, list[Call]] = defaultdict(list)
         for call in self.calls:
             found[call.key].append(call)
         return found
 
     def unanswered(self) -> list[Call]:
-        """The first call of every request that has no definite answer, decisions before reports."""
+        """Return the first call of each request without a definite answer, decisions before reports."""
         first = [calls[0] for calls in self.by_key().values() if not any(call.is_definite for call in calls)]
         return sorted(first, key=lambda call: (ORDER.index(call.path), call.sent_at))
 
     def acknowledged(self) -> list[Call]:
-        """The first acknowledged call of every request."""
+        """Return the first acknowledged call of each request."""
         found = []
         for calls in self.by_key().values():
             done = [call for call in calls if call.is_acknowledged]
@@ -83,7 +83,7 @@ class History:
         return found
 
     def decisions(self) -> Iterator[Operation]:
-        """Everything asked of /decide."""
+        """Return every request to /decide and /decide/batch."""
         for call in [*self.calls, *self.given_up]:
             if call.path == "/decide":
                 known = call.json if call.is_acknowledged else None
@@ -94,19 +94,19 @@ class History:
                     yield Operation(call.body["campaign_id"], item["decision_id"], item, answer)
 
     def reports(self) -> Iterator[Operation]:
-        """Everything told to /feedback."""
+        """Return every report to /feedback."""
         for call in self.calls:
             if call.path == "/feedback":
                 known = call.json if call.is_acknowledged else None
                 yield Operation(call.body["campaign_id"], call.body["decision_id"], call.body, known)
 
 
-# What must be asked again first: a report is about a decision, a decision about a campaign.
+# The order of repetition: a report needs its decision, a decision needs its campaign.
 ORDER = ("/campaigns", "/decide", "/decide/batch", "/feedback")
 
 
 def micros_of(number: float) -> int:
-    """An amount that a client sent, in whole millionths; the load sends no finer ones.
+    """Return an amount that a client sent in whole millionths; the load sends no finer amounts.
 
     >>> micros_of(0.29)
     290000

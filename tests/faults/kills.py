@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.faults.processes import Ground
+from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
-from tests.faults.trial import ready, trial
+from tests.faults.trial import new_trial, ready
 
 CLIENTS = 8
 LOAD_SECONDS_MAX = 0.6
 
 
-async def kills(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """Kill, start, go on, again and again; every life ends at a random moment of the load."""
-    async with trial(ground, dialect, seed=1) as one:
+async def kills(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Kill and restart the server repeatedly, each time at a random moment under load."""
+    async with new_trial(testbed, dialect, seed=1) as trial:
         for number in range(injections):
-            await one.tighten(number)
-            one.load.start(CLIENTS)
-            await asyncio.sleep(one.chance.uniform(0.02, LOAD_SECONDS_MAX))
+            await trial.tighten(number)
+            trial.load.start(CLIENTS)
+            await asyncio.sleep(trial.chance.uniform(0.02, LOAD_SECONDS_MAX))
             killed = time.monotonic()
-            one.server.kill()
-            one.injections += 1
-            one.server.start()
-            await one.recovered(one.server, killed)
-            await one.load.stop()
+            trial.server.kill()
+            trial.injections += 1
+            trial.server.start()
+            await trial.recovered(trial.server, killed)
+            await trial.load.stop()
             progress()
-        await ready(one.server)
-        return await one.verdict("kill -9 under load", dialect)
+        await ready(trial.server)
+        return await trial.verdict("kill -9 under load", dialect)

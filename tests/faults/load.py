@@ -1,4 +1,4 @@
-"""Clients that decide and report as clients do: late, twice, in halves, too much, not at all. Every call is kept."""
+"""Clients that decide and report: late, twice, in halves, too much, or not at all. The history has every call."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.faults.history import MICROS, Call, History, micros_of
 from tests.faults.wire import Wire
 
 TTL_SECONDS = 2
-# After a refusal or a lost connection a client waits a little before it goes on.
+# The pause of a client after a refusal or a lost connection.
 PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Habits:
-    """Shares of the decisions, and of the calls, that clients treat so."""
+    """The share of decisions, or of calls, with each irregularity."""
 
     missing: float = 0.3  # never reported
     excessive: float = 0.05  # a cost above the hold
     void: float = 0.05
-    apart: float = 0.3  # reward and costs in calls of their own
+    apart: float = 0.3  # reward and costs in separate calls
     duplicate: float = 0.1  # a report sent twice
     delayed: float = 0.3  # a report sent later, after others, perhaps after the expiry
     delay_seconds_max: float = 1.5 * TTL_SECONDS
     batch: float = 0.05  # several decisions in one call
-    hang_up: float = 0.0  # clients that do not wait for the answer
+    hang_up: float = 0.0  # the client does not wait for the answer
 
 
 def campaign(name: str, *, budget: float, **changes: Any) -> dict[str, Any]:
-    """Two arms, two resources, contexts of two numbers, holds that expire while a trial runs."""
+    """Return a campaign with two arms, two resources, a context of two numbers, and short-lived holds."""
     return {
         "id": name,
         "arms": [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}],
@@ -52,35 +52,35 @@ def campaign(name: str, *, budget: float, **changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Load:
-    """Clients at work on some campaigns, at the ports of some servers."""
+    """Clients that send requests about some campaigns to the ports of some servers."""
 
     history: History
     ports: Sequence[int]
     campaigns: list[str]
     seed: int
     habits: Habits = field(default_factory=Habits)
-    label: str = "d"  # what the ids of its decisions begin with
+    label: str = "d"  # the first characters of its decision ids
     pause_seconds: float = 0.0  # between the calls of a client
     _numbers: Any = field(default_factory=count)
     is_running: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, clients: int) -> None:
-        """Let clients work."""
+        """Start the clients."""
         self.is_running = True
         for number in range(clients):
             port = self.ports[number % len(self.ports)]
             self._tasks.append(asyncio.create_task(self._work(Wire(port), random.Random(f"{self.seed}:{number}"))))
 
     async def stop(self) -> None:
-        """Let every client finish the call it is at."""
+        """Stop every client after its current call."""
         self.is_running = False
         await asyncio.gather(*self._tasks)
         self._tasks.clear()
         self.seed += 1
 
     async def abandon(self) -> None:
-        """Let every client go at once, whatever it is at."""
+        """Cancel every client, also during a call."""
         self.is_running = False
         for task in self._tasks:
             task.cancel()
@@ -121,7 +121,7 @@ class Load:
         return call
 
     async def _decide(self, wire: Wire, chance: random.Random) -> list[dict[str, Any]]:
-        """Ask for one decision, or a few; what will be reported of them."""
+        """Request one decision or several; returns the reports to send about them."""
         name = chance.choice(self.campaigns)
         batch = chance.random() < self.habits.batch
         items = [
@@ -136,7 +136,7 @@ class Load:
         return [report for answer in answers if answer["arm"] for report in self._reports(answer, chance)]
 
     def _reports(self, answer: dict[str, Any], chance: random.Random) -> list[dict[str, Any]]:
-        """What a client tells of one decision, if anything."""
+        """Return the reports of a client about one decision."""
         decision = {"campaign_id": answer["campaign_id"], "decision_id": answer["decision_id"]}
         habits = self.habits
         if chance.random() < habits.missing:
@@ -155,6 +155,6 @@ class Load:
         if chance.random() >= habits.apart:
             return [decision | halves[0] | halves[1]]
         chance.shuffle(halves)
-        if chance.random() < 0.2:  # a client that repeats the half it has told already
+        if chance.random() < 0.2:  # the second report repeats the first half
             halves[1] = halves[0] | halves[1]
         return [decision | half for half in halves]

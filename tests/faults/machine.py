@@ -1,8 +1,8 @@
-"""A Hypothesis state machine: whatever is asked of the engine in whatever order, it does as the model in `model.py`.
+"""A Hypothesis state machine: for any sequence of requests the engine answers and books as the model in `model.py`.
 
 The engine is the real one on a real database, with a clock that the machine sets. On PostgreSQL two replicas serve the
-same campaigns in turn. After every step the books, read by plain SQL, are those of the model; at the end `verify` holds
-and every decision follows from the log.
+same campaigns in turn. After every step the books, read by plain SQL, equal those of the model; at the end `verify`
+holds and every decision follows from the log.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from service.reads.verification import verify
 from service.store import tables
 from service.store.database import Database
 from tests.faults.books import Books
-from tests.faults.engines import Place, place
-from tests.faults.model import ONE, OPEN, Model, Told
-from tests.faults.processes import Ground
+from tests.faults.engines import EngineSet, engine_set
+from tests.faults.model import ONE, OPEN, Model, Reply
+from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
 from tests.service.engine.campaigns import config
 
 STEPS = 30
 NAMES = ("c", "d")
-# The engine does these before those, whatever order they were queued in.
+# The order in which the engine carries out the commands of one transaction.
 TURNS = (CreateCampaign, Feedback, PatchCampaign, SetStatus, Decide)
 # Millionths that a float's product with a million misses.
 AWKWARD = [number for number in range(50_000, 1_050_000, 7) if number / ONE * 1e6 != number][:200]
@@ -59,13 +59,13 @@ amounts = (st.integers(0, 1_300_000) | st.sampled_from(AWKWARD)).map(lambda numb
 finer = st.integers(1, 999).map(lambda number: 0.25 + number / 1e9)
 costs = st.fixed_dictionaries({}, optional={"usd": amounts | finer, "impressions": st.sampled_from((0, 1, 0.5, 1.1))})
 rewards = st.sampled_from((0, 0.25, 1, 1.5))
-numbers = st.sampled_from((0.0, 0.25, 0.5, 1.0))  # as floats, which the interface makes of them
+numbers = st.sampled_from((0.0, 0.25, 0.5, 1.0))  # floats, as the interface decodes them
 sound_contexts = st.lists(numbers, min_size=2, max_size=2)
 contexts = sound_contexts | sound_contexts | sound_contexts | st.lists(numbers, min_size=1, max_size=1)
 excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2, unique=True)
 budgets = (st.integers(500_000, 6_000_000) | st.integers(10_000_000, 40_000_000)).map(lambda number: number / ONE)
 names = st.sampled_from(("c", "c", "c", "d"))
-places = st.integers(0, 1_000)  # of a decision, or of a replica, among those there are
+places = st.integers(0, 1_000)  # the index of a decision or of a replica, modulo their number
 halves = st.tuples(st.none() | rewards, st.none() | costs).filter(lambda both: both != (None, None))
 terms = st.fixed_dictionaries(
     {
@@ -83,42 +83,42 @@ changes = st.one_of(
     st.fixed_dictionaries({"retire_arms": st.tuples(st.sampled_from(("a", "x0", "x1"))).map(list)}),
     st.fixed_dictionaries({"feedback": terms}, optional={"expected_version": st.integers(1, 3)}),
 )
-# With these every campaign that is not archived decides on.
+# A change after which every campaign that is not archived can decide.
 AMPLE = {"resources": [{"id": one, "budget": 1_000_000} for one in ("usd", "impressions")], "horizon": 200}
 
 
 class Machine(RuleBasedStateMachine):
-    """Steps, each told to the engine and to the model."""
+    """Steps that the engine and the model both carry out."""
 
-    ground: Place  # set by whoever runs the machine
+    engines: EngineSet  # `run_machine` sets it
 
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.ground.clear()
+        self.engines.clear()
         self.made: Counter[str] = Counter()
-        self.sound = True  # as long as no step has failed
+        self.sound = True  # until a step fails
 
     def ask(self, commands: Sequence[Command], replica: int, *, together: bool = False) -> None:
-        """One transaction, and what the model says to it."""
+        """Run one transaction and compare its answers with the model's."""
         self.sound = False
         items = [Item(command, float("inf"), int(together)) for command in commands]
-        ground = self.ground
-        ground.replicas[replica % len(ground.replicas)].processor.run(items)
+        engines = self.engines
+        engines.replicas[replica % len(engines.replicas)].processor.run(items)
         for command in commands:
             campaign = self.model.campaigns.get(getattr(command, "campaign_id", ""))
             if campaign is not None:
-                campaign["latest"] = max(campaign["latest"], ground.clock.micros)
+                campaign["latest"] = max(campaign["latest"], engines.clock.micros)
         for item in in_turn(items):
-            found = told(item)
+            found = reply_of(item)
             expected = self.expected(item.command, found)
             assert found == expected, f"{differing(found, expected)}, as the answer to {item.command}"
-            ground.acknowledged += found.status < 300
+            engines.acknowledged += found.status < 300
         self.sound = True
 
-    def expected(self, command: Command, found: Told) -> Told:
-        """What the model says."""
-        model, now = self.model, self.ground.clock.micros
+    def expected(self, command: Command, found: Reply) -> Reply:
+        """Return the model's answer."""
+        model, now = self.model, self.engines.clock.micros
         if isinstance(command, CreateCampaign):
             return model.create(command.config, now)
         if isinstance(command, Feedback):
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         )
 
     def decision(self, number: int) -> tuple[str, str] | None:
-        """One of the decisions that were made; every other time one that is open, if there is any."""
+        """Return one of the decisions; for odd numbers an open one, if there is one."""
         known = [
             (name, decision_id, decision["state"] in OPEN)
             for name, campaign in self.model.campaigns.items()
@@ -144,22 +144,22 @@ class Machine(RuleBasedStateMachine):
         return (chosen or known)[-1 - number // 2 % len(chosen or known)][:2] if known else None
 
     def has_decisions(self) -> bool:
-        """Whether there is one."""
+        """Whether a decision exists."""
         return self.decision(0) is not None
 
     def fresh(self, name: str, context: list[float], exclude: Sequence[str] = ()) -> Decide:
-        """A request nobody has made; two campaigns have decisions of the same name."""
+        """Return a new request; the ids of two campaigns coincide."""
         self.made[name] += 1
         return Decide(name, f"n{self.made[name]}", context, tuple(exclude))
 
     @initialize(budget=budgets, feedback=terms)
     def first_campaign(self, budget: float, feedback: dict[str, Any]) -> None:
-        """There is always one."""
+        """Create the campaign that every sequence starts with."""
         self.create("c", budget, feedback, 100, 0)
 
     @rule(name=names, budget=budgets, feedback=terms, horizon=st.sampled_from((8, 100)), replica=places)
     def create(self, name: str, budget: float, feedback: dict[str, Any], horizon: int, replica: int) -> None:
-        """A campaign, or once more one that is there."""
+        """Create a campaign, which may exist already."""
         body = config(name, budget=budget, horizon=horizon, feedback=feedback)
         body["arms"] = [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}]
         body["policy"]["two_stage"] = False
@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, context=contexts, exclude=excluded, replica=places)
     def decide(self, name: str, context: list[float], exclude: list[str], replica: int) -> None:
-        """One decision."""
+        """Request one decision."""
         self.ask([self.fresh(name, context, exclude)], replica)
 
     @rule(
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
     def decide_batch(
         self, name: str, several: list[list[float]], twice: list[float] | None, together: bool, replica: int
     ) -> None:
-        """Several in one transaction, one of them perhaps twice, with the same body or another."""
+        """Request several decisions in one transaction, one of them perhaps twice, with the same body or another."""
         requests = [self.fresh(name, context) for context in several]
         if twice is not None:
             requests.append(requests[0]._replace(context=twice))
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
     def live(
         self, name: str, several: list[list[float]], both: tuple[float, float], evening: bool, replica: int
     ) -> None:
-        """What happens all day: decisions, and each is reported at once; in the evening perhaps an orderly stop."""
+        """Decide, report each decision at once, and perhaps stop in order."""
         requests = [self.fresh(name, context) for context in several]
         self.ask(requests, replica)
         self.ask([Feedback(name, one.decision_id or "", both[0], {"usd": both[1]}) for one in requests], replica)
@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, several=st.lists(sound_contexts, min_size=2, max_size=4), cost=amounts, replica=places)
     def forget(self, name: str, several: list[list[float]], cost: float, replica: int) -> None:
-        """Of one decision only the costs come, of the others nothing, and their time passes."""
+        """Report only the costs of one decision and nothing of the others, until they expire."""
         requests = [self.fresh(name, context) for context in several]
         self.ask(requests, replica)
         self.ask([Feedback(name, requests[0].decision_id or "", costs={"usd": cost})], replica)
@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_decisions)
     @rule(number=places, other=st.none() | contexts, replica=places)
     def decide_again(self, number: int, other: list[float] | None, replica: int) -> None:
-        """The same request, or another under its id."""
+        """Repeat a request, or send another one under its id."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         context, exclude = self.model.campaigns[name]["decisions"][decision_id]["request"]
         self.ask([Decide(name, decision_id, other or list(context), exclude)], replica)
@@ -222,14 +222,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_decisions)
     @rule(number=places, both=halves, again=st.booleans(), replica=places)
     def report(self, number: int, both: tuple[Any, Any], again: bool, replica: int) -> None:
-        """One half or both, perhaps twice in one transaction."""
+        """Report one half or both, perhaps twice in one transaction."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         self.ask([Feedback(name, decision_id, both[0], both[1])] * (1 + again), replica)
 
     @precondition(has_decisions)
     @rule(number=places, replica=places)
     def report_again(self, number: int, replica: int) -> None:
-        """What is known of a decision already, costs and reward, each by itself and together."""
+        """Repeat the reports about a decision: the reward, the costs, and both together."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         known = self.model.campaigns[name]["decisions"][decision_id]
         costs = known["costs"] and {one: amount / ONE for one, amount in known["costs"].items()}
@@ -239,14 +239,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_decisions)
     @rule(number=places, replica=places)
     def void(self, number: int, replica: int) -> None:
-        """It was not shown."""
+        """Report that a decision was not used."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         self.ask([Feedback(name, decision_id, void=True)], replica)
 
     @precondition(has_decisions)
     @rule(numbers=st.lists(st.tuples(places, halves), min_size=1, max_size=4), context=contexts, replica=places)
     def all_at_once(self, numbers: list[tuple[int, tuple[Any, Any]]], context: list[float], replica: int) -> None:
-        """Decisions and reports of all campaigns in one transaction, queued in an order that is not the engine's."""
+        """Run decisions and reports of all campaigns in one transaction, queued in another order than the engine's."""
         commands: list[Command] = [self.fresh(name, context) for name in NAMES]
         for number, both in numbers:
             name, decision_id = self.decision(number)  # type: ignore[misc]
@@ -255,37 +255,37 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0, 30, 61, 61, 3601, -1800)), replica=places)
     def expire(self, seconds: int, replica: int) -> None:
-        """Time passes, or the clock is set back, and somebody looks."""
+        """Move the clock forward or back, then let holds expire."""
         self.sound = False
-        self.ground.clock.micros += seconds * ONE
+        self.engines.clock.micros += seconds * ONE
         item = Item(Expire(), float("inf"))
-        self.ground.replicas[replica % len(self.ground.replicas)].processor.run([item])
-        told(item)
-        self.model.expire(self.ground.clock.micros)
+        self.engines.replicas[replica % len(self.engines.replicas)].processor.run([item])
+        reply_of(item)
+        self.model.expire(self.engines.clock.micros)
         self.sound = True
 
     @rule(name=names, changes=changes, replica=places)
     def patch(self, name: str, changes: dict[str, Any], replica: int) -> None:
-        """A budget, perhaps below what is spent; an arm more or less; terms, perhaps of an unexpected version."""
+        """Change a budget, perhaps below the amount spent, or the arms, or the terms, perhaps with a wrong version."""
         self.ask([PatchCampaign(name, changes)], replica)
 
     @rule(name=names, action=actions, replica=places)
     def set_status(self, name: str, action: str, replica: int) -> None:
-        """Pause, go on, end for good."""
+        """Pause, resume or archive a campaign."""
         self.ask([SetStatus(name, action)], replica)
 
     @rule(orderly=st.booleans(), number=places, replica=places)
     def restart(self, orderly: bool, number: int, replica: int) -> None:
-        """Stop in order or be killed; it begins again, and a client asks again for what it has been told."""
-        self.ground.replicas[replica % len(self.ground.replicas)].restart(orderly=orderly)
+        """Stop a replica in order or kill it, start it again, and repeat a request."""
+        self.engines.replicas[replica % len(self.engines.replicas)].restart(orderly=orderly)
         if self.has_decisions():
             self.decide_again(number, None, replica)
 
     @invariant()
     def the_books_are_the_models(self) -> None:
-        """Accounts, states, holds, rounds and the length of the log."""
+        """Compare accounts, states, holds, rounds and the length of the log."""
         before, self.sound = self.sound, False
-        books = self.ground.books()
+        books = self.engines.books()
         assert set(books) == set(self.model.campaigns)
         for name, campaign in self.model.campaigns.items():
             found, expected = seen_of(books[name]), seen_in(campaign)
@@ -295,9 +295,9 @@ class Machine(RuleBasedStateMachine):
         self.sound = before
 
     def teardown(self) -> None:
-        """A day with a stop in the evening, half a day without; then everybody decides as it is, and after a kill.
+        """Decide and report with and without an orderly stop, then decide on every replica, warm and cold.
 
-        The log must bear out what was decided and booked.
+        Then `verify` must hold, and a replay of the log must give every decision.
         """
         if not self.sound:
             return
@@ -307,12 +307,12 @@ class Machine(RuleBasedStateMachine):
             for name in self.model.campaigns:
                 self.live(name, [[0.5, 0.25], [0.25, 1.0]], (1, 0.05), evening, 0)
         for cold in (False, True):
-            for number, replica in enumerate(self.ground.replicas):
+            for number, replica in enumerate(self.engines.replicas):
                 if cold:
                     replica.renew()
                 for name in self.model.campaigns:
                     self.ask([self.fresh(name, [0.5, 0.25])], number)
-        database = self.ground.replicas[0].database
+        database = self.engines.replicas[0].database
         for number, name in _numbers(database):
             with database.read() as connection:
                 found = verify(connection, name)
@@ -322,7 +322,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def in_turn(items: Sequence[Item]) -> list[Item]:
-    """As the engine goes through them: by kind, and a decision's second request after the first of all others."""
+    """Return the items in the engine's order: by kind, and repeated requests after all first ones."""
     seen: Counter[Any] = Counter()
     turns = []
     for index, item in enumerate(items):
@@ -333,21 +333,21 @@ def in_turn(items: Sequence[Item]) -> list[Item]:
     return [items[index] for _, _, index in sorted(turns)]
 
 
-def told(item: Item) -> Told:
-    """An answer in the model's terms; of a campaign's configuration only what the model has."""
+def reply_of(item: Item) -> Reply:
+    """Return an answer as the model gives it; of a configuration only the fields that the model has."""
     answer = item.answer
     if isinstance(answer, Problem):
-        return Told(answer.status, answer.kind)
+        return Reply(answer.status, answer.kind)
     assert isinstance(answer, Answer), f"{type(answer).__name__} instead of an answer to {item.command}: {answer}"
     body = json.loads(json.dumps(answer.body))
     if "config" in body:
         body = {part: body[part] for part in ("id", "version", "status")}
-    return Told(answer.status, body=body, replayed=answer.replayed)
+    return Reply(answer.status, body=body, replayed=answer.replayed)
 
 
 def differing(found: Any, expected: Any) -> str:
-    """The first part that differs, in words."""
-    if isinstance(found, Told):
+    """Describe the first field that differs."""
+    if isinstance(found, Reply):
         return differing(asdict(found), asdict(expected))
     if not isinstance(found, dict) or not isinstance(expected, dict):
         return f"{found!r} instead of {expected!r}"
@@ -356,7 +356,7 @@ def differing(found: Any, expected: Any) -> str:
 
 
 def seen_of(books: Books) -> dict[str, Any]:
-    """What the database says of a campaign, to be compared."""
+    """Return the comparable fields of a campaign in the database."""
     states = {row.sequence: "held" if row.arm is not None else "null" for row in books.decisions}
     states |= {row.decision: row.status for row in books.outcomes}
     accounts = [(one.granted, one.held, one.spent, one.overrun) for one in books.accounts]
@@ -370,7 +370,7 @@ def seen_of(books: Books) -> dict[str, Any]:
 
 
 def seen_in(campaign: dict[str, Any]) -> dict[str, Any]:
-    """What the model says of it."""
+    """Return the comparable fields of a campaign in the model."""
     parts = ("granted", "held", "spent", "overrun")
     states = {decision_id: decision["state"] for decision_id, decision in campaign["decisions"].items()}
     return {
@@ -388,12 +388,12 @@ def _numbers(database: Database) -> list[tuple[int, str]]:
     return [(row.number, row.id) for row in rows]
 
 
-def run_machine(ground: Place, sequences: int, *, repeatable: bool = False) -> list[str]:
-    """What goes wrong in so many sequences of steps: nothing, or the steps that lead to it, then what it is.
+def run_machine(engines: EngineSet, sequences: int, *, repeatable: bool = False) -> list[str]:
+    """Run sequences of steps; returns the steps of a failing sequence and the failure, or an empty list.
 
-    `repeatable` takes the same sequences every time and shows the first that fails as it is.
+    `repeatable` runs the same sequences every time and does not shrink the first failing one.
     """
-    machine = type("Machine", (Machine,), {"ground": ground})
+    machine = type("Machine", (Machine,), {"engines": engines})
     lines: list[str] = []
     phases = (Phase.generate,) if repeatable else (Phase.generate, Phase.shrink)
     chosen = settings(
@@ -407,24 +407,24 @@ def run_machine(ground: Place, sequences: int, *, repeatable: bool = False) -> l
         suppress_health_check=list(HealthCheck),
     )
     try:
-        with with_reporter(lines.append), capture_logs():  # what fails is told in the answers
+        with with_reporter(lines.append), capture_logs():  # the answers show every failure
             run_state_machine_as_test(machine, settings=chosen)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         return [*lines, *getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"]
     return []
 
 
-async def machine(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """Sequences of operations, restarts and expiries, each answered and booked as the model says."""
-    with ground.database(dialect) as url, place(url) as one:
-        one.begun = progress
-        found = run_machine(one, injections)
+async def machine(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Run sequences of operations, restarts and expiries; each is answered and booked as the model predicts."""
+    with testbed.database(dialect) as url, engine_set(url) as engines:
+        engines.begun = progress
+        found = run_machine(engines, injections)
         return Row(
             fault="operations against a model",
             database=dialect,
-            injections=one.sequences,
-            acknowledged=one.acknowledged,
+            injections=engines.sequences,
+            acknowledged=engines.acknowledged,
             findings={"differs": 1} if found else {},
-            note=f"up to {STEPS} steps each; {len(one.replicas)} engines in turn",
+            note=f"up to {STEPS} steps each; {len(engines.replicas)} engines in turn",
             details=("\n".join(found)[-3000:],) if found else (),
         )

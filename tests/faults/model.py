@@ -1,7 +1,7 @@
-"""What the service should answer and what its books should say, in plain dictionaries: DESIGN's table of states.
+"""A model of the service in dictionaries: its answers and its books by the table of states.
 
-Nothing here comes from the service's own code. Which arm is chosen is not the ledger's business: the model is told the
-arm, says whether it could be chosen, and predicts the rest of the answer.
+It uses no code of the service. It does not choose arms: it takes the arm of the answer, checks that the arm could be
+chosen, and predicts the rest of the answer.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ DIMENSION = 2  # of every campaign's context
 OPEN = ("held", "rewarded", "charged")
 STATUS_AFTER = {"pause": "paused", "resume": "active", "archive": "archived"}
 
-Said = dict[str, Any]
+Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
-    """An answer: a status, and what is in it."""
+class Reply:
+    """An answer: a status, and its body or the kind of a problem."""
 
     status: int
     kind: str = ""  # of a problem
@@ -31,7 +31,7 @@ class Told:
 
 
 def millionths(number: float) -> int:
-    """An amount as it was written, rounded up to whole millionths.
+    """Return an amount in whole millionths, rounded up from its decimal form.
 
     >>> millionths(0.29), millionths(1.0000001)
     (290000, 1000001)
@@ -39,18 +39,18 @@ def millionths(number: float) -> int:
     return int((Decimal(repr(number)) * ONE).to_integral_value(ROUND_CEILING))
 
 
-def _refused(status: int, kind: str) -> Told:
-    return Told(status, kind)
+def _refused(status: int, kind: str) -> Reply:
+    return Reply(status, kind)
 
 
 class Model:
-    """Campaigns by name, each a dictionary with its accounts and its decisions."""
+    """Campaigns by name; each is a dictionary with its accounts and its decisions."""
 
     def __init__(self) -> None:
-        self.campaigns: dict[str, Said] = {}
+        self.campaigns: dict[str, Fields] = {}
 
-    def create(self, config: Said, now: int) -> Told:
-        """A campaign with its budgets."""
+    def create(self, config: Fields, now: int) -> Reply:
+        """Create a campaign with its budgets."""
         if config["id"] in self.campaigns:
             return _refused(409, "campaign-exists")
         limits = {one["id"]: millionths(one["max_cost"]) for one in config["resources"]}
@@ -71,12 +71,18 @@ class Model:
             "latest": now,
             "decisions": {},
         }
-        return Told(201, body={"id": config["id"], "version": 1, "status": "active"})
+        return Reply(201, body={"id": config["id"], "version": 1, "status": "active"})
 
     def decide(
-        self, name: str, decision_id: str, context: Sequence[float], exclude: Sequence[str], now: int, seen: Said | None
-    ) -> Told:
-        """One request; `seen` is what it was answered: arm, probability and time are believed if they can be."""
+        self,
+        name: str,
+        decision_id: str,
+        context: Sequence[float],
+        exclude: Sequence[str],
+        now: int,
+        seen: Fields | None,
+    ) -> Reply:
+        """Answer one request; arm, probability and expiry are those of the engine's answer `seen` if possible."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
@@ -85,19 +91,19 @@ class Model:
         if before is not None:
             if before["request"] != request:
                 return _refused(409, "decision-id-reused")
-            return Told(200, body=before["answer"], replayed=True)
+            return Reply(200, body=before["answer"], replayed=True)
         campaign["latest"] = max(campaign["latest"], now)
         body = {"decision_id": decision_id, "campaign_id": name, "arm": None, "probability": 1.0, "hold": {}}
         body |= {"expires_at": None, "round": campaign["round"], "policy_version": campaign["learnt"]}
         if campaign["status"] != "active":
-            return Told(200, body=body | {"reason": campaign["status"]})
+            return Reply(200, body=body | {"reason": campaign["status"]})
         if len(context) != DIMENSION:
             return _refused(422, "invalid-context")
         if campaign["round"] >= campaign["horizon"]:
-            return Told(200, body=body | {"reason": "ended"})
-        asked = {arm for arm, one in campaign["arms"].items() if not one["retired"] and arm not in exclude}
-        payable = {arm for arm in asked if self._fits(campaign, campaign["arms"][arm]["hold"])}
-        body["reason"] = "policy" if payable else "budget_exhausted" if asked else "all_excluded"
+            return Reply(200, body=body | {"reason": "ended"})
+        offered = {arm for arm, one in campaign["arms"].items() if not one["retired"] and arm not in exclude}
+        payable = {arm for arm in offered if self._fits(campaign, campaign["arms"][arm]["hold"])}
+        body["reason"] = "policy" if payable else "budget_exhausted" if offered else "all_excluded"
         if payable and seen is not None and 0 < seen.get("probability", 0) <= 1 and seen["arm"] in {*payable, None}:
             body |= {"arm": seen["arm"], "probability": seen["probability"]}
         arm = body["arm"]
@@ -114,7 +120,7 @@ class Model:
             "request": request, "answer": body, "arm": arm, "hold": hold, "state": "null" if arm is None else "held",
             "reward": None, "costs": None, "booked": {}, "expires_at": expires_at, "reports": [], "void": None,
         }  # fmt: skip
-        return Told(200, body=body)
+        return Reply(200, body=body)
 
     def report(
         self,
@@ -123,8 +129,8 @@ class Model:
         reward: float | None = None,
         costs: Mapping[str, float] | None = None,
         void: bool = False,
-    ) -> Told:
-        """One or both halves, or that it was not shown."""
+    ) -> Reply:
+        """Answer a report of one or both halves, or that the decision was not used."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
@@ -139,24 +145,24 @@ class Model:
         if decision["arm"] is None:
             if amounts and any(amounts.values()):
                 return _refused(422, "null-arm-cost")
-            return self._said(name, decision_id, "ignored", warnings=warnings)
+            return self._reply(name, decision_id, "ignored", warnings=warnings)
         if void:
             return self._void(name, decision_id)
         if _contradicts(reward, decision["reward"]) or _contradicts(amounts, decision["costs"]):
             return _refused(409, "feedback-differs")
         halves = (reward is not None, amounts is not None)
         if (not halves[0] or decision["reward"] is not None) and (not halves[1] or decision["costs"] is not None):
-            return Told(200, body=_earlier(decision, halves), replayed=True)
+            return Reply(200, body=_earlier(decision, halves), replayed=True)
         if decision["state"] in OPEN:
-            told = self._reported(name, decision_id, reward, amounts, warnings)
+            reply = self._reported(name, decision_id, reward, amounts, warnings)
         else:
-            told = self._late(name, decision_id, reward, amounts, warnings)
-        decision["reports"].append((halves, told.body))
-        return told
+            reply = self._late(name, decision_id, reward, amounts, warnings)
+        decision["reports"].append((halves, reply.body))
+        return reply
 
     def _reported(
-        self, name: str, decision_id: str, reward: float | None, costs: Said | None, warnings: list[str]
-    ) -> Told:
+        self, name: str, decision_id: str, reward: float | None, costs: Fields | None, warnings: list[str]
+    ) -> Reply:
         campaign = self.campaigns[name]
         decision = campaign["decisions"][decision_id]
         if costs is not None and decision["costs"] is None:
@@ -172,9 +178,11 @@ class Model:
             if not 0 <= decision["reward"] <= 1:
                 warnings.append("reward_clipped")
         decision["state"] = "settled" if learnt else "charged" if decision["costs"] is not None else "rewarded"
-        return self._said(name, decision_id, decision["state"], learned=learnt, warnings=warnings, logged=True)
+        return self._reply(name, decision_id, decision["state"], learned=learnt, warnings=warnings, logged=True)
 
-    def _late(self, name: str, decision_id: str, reward: float | None, costs: Said | None, warnings: list[str]) -> Told:
+    def _late(
+        self, name: str, decision_id: str, reward: float | None, costs: Fields | None, warnings: list[str]
+    ) -> Reply:
         campaign = self.campaigns[name]
         decision = campaign["decisions"][decision_id]
         if costs is not None and decision["costs"] is None:
@@ -184,21 +192,21 @@ class Model:
         if reward is not None:
             decision["reward"] = reward
         decision["state"] = "late"
-        return self._said(name, decision_id, "late", warnings=[*warnings, "late_not_learnt"], logged=True)
+        return self._reply(name, decision_id, "late", warnings=[*warnings, "late_not_learnt"], logged=True)
 
-    def _void(self, name: str, decision_id: str) -> Told:
+    def _void(self, name: str, decision_id: str) -> Reply:
         decision = self.campaigns[name]["decisions"][decision_id]
         if decision["void"] is not None:
-            return Told(200, body=decision["void"], replayed=True)
+            return Reply(200, body=decision["void"], replayed=True)
         if decision["state"] not in ("held", "rewarded"):
             return _refused(409, "not-voidable")
         self._move(self.campaigns[name], freed=decision["hold"])
         decision["state"] = "voided"
-        told = self._said(name, decision_id, "voided", logged=True)
-        decision["void"] = told.body
-        return told
+        reply = self._reply(name, decision_id, "voided", logged=True)
+        decision["void"] = reply.body
+        return reply
 
-    def _said(
+    def _reply(
         self,
         name: str,
         decision_id: str,
@@ -207,14 +215,14 @@ class Model:
         learned: bool = False,
         warnings: Sequence[str] = (),
         logged: bool = False,
-    ) -> Told:
+    ) -> Reply:
         campaign = self.campaigns[name]
         campaign["rows"] += logged
         body = {"campaign_id": name, "decision_id": decision_id, "status": status, "learned": learned}
-        return Told(200, body=body | {"policy_version": campaign["learnt"], "warnings": list(warnings)})
+        return Reply(200, body=body | {"policy_version": campaign["learnt"], "warnings": list(warnings)})
 
     def expire(self, now: int) -> None:
-        """Everything that is past its time."""
+        """Expire every decision whose time is over."""
         for campaign in self.campaigns.values():
             terms = campaign["feedback"]
             for decision in campaign["decisions"].values():
@@ -231,8 +239,8 @@ class Model:
                 self._move(campaign, freed=decision["hold"], spent=booked)
                 decision |= {"state": "expired", "booked": booked}
 
-    def patch(self, name: str, changes: Said) -> Told:
-        """Budgets, horizon, arms, terms."""
+    def patch(self, name: str, changes: Fields) -> Reply:
+        """Change budgets, horizon, arms or terms."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
@@ -259,10 +267,10 @@ class Model:
         campaign["horizon"] = changes.get("horizon", campaign["horizon"])
         campaign["version"] += 1
         campaign["rows"] += 1 + sum(amount != 0 for amount in moved.values())
-        return Told(200, body={"id": name, "version": campaign["version"], "status": campaign["status"]})
+        return Reply(200, body={"id": name, "version": campaign["version"], "status": campaign["status"]})
 
-    def set_status(self, name: str, action: str) -> Told:
-        """pause, resume, archive."""
+    def set_status(self, name: str, action: str) -> Reply:
+        """Pause, resume or archive a campaign."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
@@ -271,10 +279,10 @@ class Model:
             return _refused(409, "campaign-archived")
         campaign["rows"] += campaign["status"] != wanted
         campaign["status"] = wanted
-        return Told(200, body={"id": name, "version": campaign["version"], "status": wanted})
+        return Reply(200, body={"id": name, "version": campaign["version"], "status": wanted})
 
     @staticmethod
-    def _fits(campaign: Said, hold: Said) -> bool:
+    def _fits(campaign: Fields, hold: Fields) -> bool:
         accounts = campaign["accounts"]
         return all(
             amount <= max(0, accounts[one]["granted"] - accounts[one]["spent"] - accounts[one]["held"])
@@ -282,7 +290,7 @@ class Model:
         )
 
     @staticmethod
-    def _move(campaign: Said, **movements: Said) -> None:
+    def _move(campaign: Fields, **movements: Fields) -> None:
         for one, account in campaign["accounts"].items():
             for part, amounts in movements.items():
                 amount = amounts.get(one, 0)
@@ -290,7 +298,7 @@ class Model:
             account["overrun"] = max(0, account["spent"] + account["held"] - account["granted"])
 
 
-def _arm(arm: Said, limits: Said) -> Said:
+def _arm(arm: Fields, limits: Fields) -> Fields:
     own = {one: millionths(cost) for one, cost in (arm.get("max_cost") or {}).items()}
     return {"hold": limits | own, "retired": False}
 
@@ -299,11 +307,11 @@ def _contradicts(value: Any, known: Any) -> bool:
     return value is not None and known is not None and value != known
 
 
-def _earlier(decision: Said, halves: tuple[bool, bool]) -> Said:
-    """The answer to just these halves; where they came otherwise, the last that had one of them."""
+def _earlier(decision: Fields, halves: tuple[bool, bool]) -> Fields:
+    """Return the answer to exactly these halves, or else the last answer to one of them."""
     for came, body in decision["reports"]:
         if came == halves:
-            answer: Said = body
+            answer: Fields = body
             return answer
     return next(
         body for came, body in reversed(decision["reports"]) if (came[0] and halves[0]) or (came[1] and halves[1])
@@ -314,8 +322,8 @@ def _iso(micros: int) -> str:
     return datetime.fromtimestamp(micros // ONE, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _seen_expiry(seen: Said | None, earliest: int, latest: int) -> int:
-    """When a hold expires: a time to live after now, or after the campaign's last event if that is later."""
+def _seen_expiry(seen: Fields | None, earliest: int, latest: int) -> int:
+    """Return the expiry of a hold: its time to live after now, or after the campaign's last event if that is later."""
     text = (seen or {}).get("expires_at") or "1970-01-01T00:00:00Z"
     found = int(datetime.fromisoformat(text).timestamp()) * ONE
     return min(max(found, earliest), latest)

@@ -1,47 +1,49 @@
-"""PostgreSQL stopped with no time to tidy up, and its sessions ended one and all, under load."""
+"""PostgreSQL is stopped without a shutdown, or all its sessions are terminated, under load."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-from tests.faults.processes import Ground
+from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
-from tests.faults.trial import trial
+from tests.faults.trial import new_trial
 
 CLIENTS = 8
 
 
-async def immediate_stops(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """`pg_ctl stop -m immediate`, and a start; the time of recovery runs from the start's end."""
-    async with trial(ground, dialect, seed=3) as one:
+async def immediate_stops(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Run `pg_ctl stop -m immediate` and start again; recovery is measured from the end of the start."""
+    async with new_trial(testbed, dialect, seed=3) as trial:
         for number in range(injections):
-            await one.tighten(number)
-            one.load.start(CLIENTS)
-            await asyncio.sleep(one.chance.uniform(0.1, 0.6))
-            ground.postgresql.stop_immediately()
-            one.injections += 1
-            await asyncio.sleep(one.chance.uniform(0.0, 0.5))
-            await asyncio.to_thread(ground.postgresql.start)
-            await one.recovered(one.server, time.monotonic())
-            await one.load.stop()
+            await trial.tighten(number)
+            trial.load.start(CLIENTS)
+            await asyncio.sleep(trial.chance.uniform(0.1, 0.6))
+            testbed.postgresql.stop_immediately()
+            trial.injections += 1
+            await asyncio.sleep(trial.chance.uniform(0.0, 0.5))
+            await asyncio.to_thread(testbed.postgresql.start)
+            await trial.recovered(trial.server, time.monotonic())
+            await trial.load.stop()
             progress()
-        one.expect_running()
-        return await one.verdict("PostgreSQL stopped -m immediate", dialect, note="recovery from PostgreSQL's start on")
+        trial.expect_running()
+        return await trial.verdict(
+            "PostgreSQL stopped -m immediate", dialect, note="recovery is measured from PostgreSQL's start"
+        )
 
 
-async def ended_sessions(ground: Ground, dialect: str, injections: int, progress: Progress) -> Row:
-    """`pg_terminate_backend` of every session."""
-    async with trial(ground, dialect, seed=4) as one:
-        await one.tighten(0)
-        one.load.start(CLIENTS)
+async def ended_sessions(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
+    """Terminate every session with `pg_terminate_backend`."""
+    async with new_trial(testbed, dialect, seed=4) as trial:
+        await trial.tighten(0)
+        trial.load.start(CLIENTS)
         for _ in range(injections):
-            await asyncio.sleep(one.chance.uniform(0.02, 0.3))
+            await asyncio.sleep(trial.chance.uniform(0.02, 0.3))
             since = time.monotonic()
-            await asyncio.to_thread(ground.postgresql.terminate_sessions, one.url)
-            one.injections += 1
-            await one.recovered(one.server, since)
+            await asyncio.to_thread(testbed.postgresql.terminate_sessions, trial.url)
+            trial.injections += 1
+            await trial.recovered(trial.server, since)
             progress()
-        await one.load.stop()
-        one.expect_running()
-        return await one.verdict("PostgreSQL's sessions ended", dialect)
+        await trial.load.stop()
+        trial.expect_running()
+        return await trial.verdict("PostgreSQL's sessions ended", dialect)

@@ -13,83 +13,83 @@ from tests.faults.books import read_books
 from tests.faults.flood import CONTEXT
 from tests.faults.history import Call
 from tests.faults.load import campaign
-from tests.faults.processes import Ground
+from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
-from tests.faults.trial import Trial, trial
+from tests.faults.trial import Trial, new_trial
 from tests.service.http_client import ADMIN_KEY
 
 OVERLOAD = 3
-# Budget for all, and holds that do not expire meanwhile, or the second half of a flood would be another load.
+# The budget suffices and no hold expires, so that the load is the same during the whole flood.
 FLOODED = campaign("flooded", budget=10_000_000, feedback={"ttl_seconds": 3_600})
 DEADLINE_SECONDS = 1.0
-# Enough that a request finds one free although everything accepted waits on one.
+# Enough for all accepted requests, so that a new request finds a free connection.
 CONNECTIONS = 4_000
-# As many as make whole batches, and never fill the queue.
+# Enough for full batches, and too few to fill the queue.
 CALM_CONNECTIONS = 200
-# On a machine that client and service share, an answer may wait for a processor: this much is not held against it.
+# The delay of an answer that is allowed because client and service share the processors.
 GRACE_SECONDS = 0.5
 REFUSED_SECONDS_MAX = 0.5
 LATE_SHARE_MAX = 0.01
-# Of the refused, how many may have been done all the same.
+# The share of refused requests that may have been carried out.
 DONE_SHARE_MAX = 0.01
-# A refusal costs a seventh of a decision, so of three times the capacity two thirds of it could be accepted at best.
+# A refusal costs a seventh of a decision, so at three times the capacity at most two thirds of it can be accepted.
 ACCEPTED_SHARE_MIN = 0.3
 OFFERED_SHARE_MIN = 0.9
 MEMORY_GROWTH_MAX = 0.10
 SAMPLE_SECONDS = 0.5
 STRICT_SECONDS_MIN = 20
-# Of what was acknowledged and of what was refused, how much is asked again afterwards.
+# How many acknowledged and how many refused requests are repeated afterwards.
 AGAIN_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Flooded:
-    """What came of a flood."""
+class FloodResult:
+    """The results of a flood."""
 
     calls: list[Call]
     unsent: int
     busy: float  # share of a processor that the client itself took
 
     def seconds(self, *statuses: int) -> list[float]:
-        """How long answers of these kinds took, sorted."""
+        """Return the sorted durations of the answers with these statuses."""
         return sorted((call.answered_at or 0.0) - call.sent_at for call in self.calls if call.status in statuses)
 
 
-async def overload(ground: Ground, dialect: str, seconds: int, progress: Progress) -> Row:
-    """What is accepted is answered in time, the rest is refused at once, and the memory stays as it is."""
-    async with trial(ground, dialect, seed=17, request_deadline_ms=int(DEADLINE_SECONDS * 1000)) as one:
-        await one.create(FLOODED)
+async def overload(testbed: Testbed, dialect: str, seconds: int, progress: Progress) -> Row:
+    """Accepted requests are answered in time, the others are refused at once, and the memory does not grow."""
+    async with new_trial(testbed, dialect, seed=17, request_deadline_ms=int(DEADLINE_SECONDS * 1000)) as trial:
+        await trial.create(FLOODED)
         calm_seconds = max(2.0, seconds / 20)
-        calm = await _flood(one, "c", rate=0, seconds=calm_seconds, connections=CALM_CONNECTIONS)
+        calm = await _flood(trial, "c", rate=0, seconds=calm_seconds, connections=CALM_CONNECTIONS)
         capacity = len(calm.seconds(200)) / calm_seconds
         memory: list[int] = []
-        sampling = asyncio.create_task(_sample(one, memory, progress))
-        flooded = await _flood(one, "f", rate=OVERLOAD * capacity, seconds=seconds, connections=CONNECTIONS)
+        sampling = asyncio.create_task(_sample(trial, memory, progress))
+        flooded = await _flood(trial, "f", rate=OVERLOAD * capacity, seconds=seconds, connections=CONNECTIONS)
         sampling.cancel()
-        one.injections = len(flooded.calls)
+        trial.injections = len(flooded.calls)
         growth = memory[-1] / memory[len(memory) // 3] - 1
         strict = seconds >= STRICT_SECONDS_MIN
         found = list(_found(flooded, capacity, seconds, growth)) if strict else []
-        done = {row.decision_id for row in read_books(one.url)[FLOODED["id"]].decisions}
+        done = {row.decision_id for row in read_books(trial.url)[FLOODED["id"]].decisions}
         found += list(_kept_word(flooded, done, strict=strict))
         for kind, what in found:
-            one.note(kind, what)
-        one.replays_max = AGAIN_MAX if strict else AGAIN_MAX // 5
-        _remember(one, calm.calls + flooded.calls, one.replays_max)
+            trial.note(kind, what)
+        trial.replays_max = AGAIN_MAX if strict else AGAIN_MAX // 5
+        _remember(trial, calm.calls + flooded.calls, trial.replays_max)
         note = _told(flooded, capacity, seconds, growth)
-        return await one.verdict("overload at three times capacity", dialect, note=note, replay=False)
+        return await trial.verdict("overload at three times capacity", dialect, note=note, replay=False)
 
 
-def _remember(one: Trial, calls: list[Call], again_max: int) -> None:
-    """All that was acknowledged, and of what was refused as much as can be asked again in reasonable time."""
+def _remember(trial: Trial, calls: list[Call], again_max: int) -> None:
+    """Add all acknowledged calls to the history, and as many refused ones as can be repeated in reasonable time."""
     refused = [call for call in calls if not call.is_acknowledged]
-    one.chance.shuffle(refused)
-    one.history.calls += [call for call in calls if call.is_acknowledged] + refused[:again_max]
-    one.history.given_up += refused[again_max:]
+    trial.chance.shuffle(refused)
+    trial.history.calls += [call for call in calls if call.is_acknowledged] + refused[:again_max]
+    trial.history.given_up += refused[again_max:]
 
 
-def _found(flooded: Flooded, capacity: float, seconds: float, growth: float) -> Any:
-    """What a long flood holds against the service, or against itself."""
+def _found(flooded: FloodResult, capacity: float, seconds: float, growth: float) -> Any:
+    """Yield the findings of a long flood about the service, or about the flood."""
     accepted, refused = flooded.seconds(200), flooded.seconds(503)
     late = sum(took > DEADLINE_SECONDS + GRACE_SECONDS for took in accepted)
     if late > LATE_SHARE_MAX * len(accepted):
@@ -105,28 +105,28 @@ def _found(flooded: Flooded, capacity: float, seconds: float, growth: float) -> 
         yield "memory", f"grew by {growth:.0%} in the last two thirds of the flood"
 
 
-def _kept_word(flooded: Flooded, done: set[str], *, strict: bool) -> Any:
-    """Whether refusals are what they say: `queue-full` was not done, and the others are few."""
+def _kept_word(flooded: FloodResult, done: set[str], *, strict: bool) -> Any:
+    """Yield refused requests that were carried out: none with `queue-full`, few others."""
     others = {call.status for call in flooded.calls} - {200, 503}
     if others:
         yield "unclear", f"answers {others} under overload"
     refused = [call for call in flooded.calls if call.status == 503]
     broken = [call for call in refused if call.answer == b"queue-full" and call.body["decision_id"] in done]
     if broken:
-        yield "unclear", f"{len(broken)} were refused with queue-full and done"
+        yield "unclear", f"{len(broken)} were refused with queue-full but carried out"
     doubtful = sum(call.body["decision_id"] in done for call in refused)
     if strict and doubtful > DONE_SHARE_MAX * len(refused):
-        yield "unclear", f"{doubtful} of {len(refused)} refused were done all the same"
+        yield "unclear", f"{doubtful} of {len(refused)} refused requests were carried out"
 
 
-def _told(flooded: Flooded, capacity: float, seconds: float, growth: float) -> str:
+def _told(flooded: FloodResult, capacity: float, seconds: float, growth: float) -> str:
     accepted, refused = flooded.seconds(200), flooded.seconds(503)
     kinds = Counter((call.answer or b"").decode() for call in flooded.calls if call.status == 503)
     return (
         f"{capacity:,.0f} a second calm; {len(flooded.calls) / seconds:,.0f} a second sent for {seconds} s, "
         f"{len(accepted) / seconds:,.0f} a second accepted ({_quantiles(accepted)}), {len(refused):,} refused "
         f"({_quantiles(refused)}; {', '.join(f'{kind} {number:,}' for kind, number in kinds.items())}), "
-        f"{flooded.unsent:,} not sent because all of {CONNECTIONS:,} connections waited; the client took "
+        f"{flooded.unsent:,} not sent because all {CONNECTIONS:,} connections were waiting; the client took "
         f"{flooded.busy:.0%} of a processor; memory grew by {growth:.1%}"
     )
 
@@ -138,18 +138,18 @@ def _quantiles(took: list[float]) -> str:
     return f"median {parts[0]:.3f} s, 99 % within {parts[1]:.3f} s, all within {took[-1]:.2f} s"
 
 
-async def _sample(one: Trial, memory: list[int], progress: Progress) -> None:
-    assert one.server.child is not None
+async def _sample(trial: Trial, memory: list[int], progress: Progress) -> None:
+    assert trial.server.child is not None
     while True:
-        memory.append(one.server.child.resident_bytes())
+        memory.append(trial.server.child.resident_bytes())
         progress()
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def _flood(one: Trial, label: str, *, rate: float, seconds: float, connections: int) -> Flooded:
-    out = one.ground.folder / f"flood-{label}.jsonl"
+async def _flood(trial: Trial, label: str, *, rate: float, seconds: float, connections: int) -> FloodResult:
+    out = trial.testbed.folder / f"flood-{label}.jsonl"
     order: dict[str, Any] = {
-        "port": one.server.port, "key": ADMIN_KEY, "campaign": FLOODED["id"], "label": label, "rate": rate,
+        "port": trial.server.port, "key": ADMIN_KEY, "campaign": FLOODED["id"], "label": label, "rate": rate,
         "seconds": seconds, "connections": connections, "out": str(out),
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.faults.flood", json.dumps(order))
@@ -160,5 +160,5 @@ async def _flood(one: Trial, label: str, *, rate: float, seconds: float, connect
         for line in lines:
             decision_id, sent_at, answered_at, status, answer = json.loads(line)
             body = {"campaign_id": FLOODED["id"], "decision_id": decision_id, "context": CONTEXT}
-            calls.append(Call("/decide", body, sent_at, answered_at, status, answer.encode(), port=one.server.port))
-    return Flooded(calls, **summary)
+            calls.append(Call("/decide", body, sent_at, answered_at, status, answer.encode(), port=trial.server.port))
+    return FloodResult(calls, **summary)

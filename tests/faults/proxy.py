@@ -1,4 +1,4 @@
-"""A TCP proxy between service and PostgreSQL that delays, drops, resets, half-closes, and loses replies to COMMIT."""
+"""A TCP proxy between the service and PostgreSQL that delays, drops, resets, half-closes, or loses COMMITs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-# What a client sends to end its transaction, as a simple query of PostgreSQL's protocol.
+# The message that commits a transaction: a simple query of PostgreSQL's protocol.
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
 BROKEN = (ConnectionError, OSError, EOFError)
 
 
 class Proxy:
-    """Listens on a port of its own and passes everything on to a socket, as long as its `mode` is `pass`.
+    """Listens on a free port and forwards everything to a socket while its `mode` is `pass`.
 
-    delay         every piece arrives a little later
-    drop          what is sent arrives nowhere, and nobody is told
-    reset         all connections are reset at once
-    half-close    the service is told that the server has nothing more to say; what it says still arrives
+    delay         every message arrives later
+    drop          messages are lost without an error
+    reset         all connections are reset
+    half-close    the connection to the service is closed for writing; requests still arrive
     lose-before   at the next COMMIT the connection is reset, and the server never sees the COMMIT
-    lose-sent     at the next COMMIT it is passed on and the connection reset at once
-    lose-after    at the next COMMIT the connection is reset when the server has replied, and the reply is lost
+    lose-sent     the next COMMIT is forwarded and the connection reset at once
+    lose-after    after the next COMMIT the connection is reset when the server replies, and the reply is lost
     """
 
     def __init__(self, upstream: Path) -> None:
@@ -33,38 +33,38 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.mode = "pass"
         self.delay_seconds = 0.05
-        self.struck = 0  # how often a mode that waits for a COMMIT has found one
+        self.struck = 0  # how many COMMITs a lose- mode has disturbed
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The address on which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
 
     async def close(self) -> None:
-        """Stop listening and cut what is open."""
+        """Stop listening and reset all connections."""
         assert self._server is not None
         self._server.close()
         self.reset()
         await asyncio.gather(*self._tasks)
 
     def through(self, url: str) -> str:
-        """The URL of a database by way of this proxy."""
+        """Return the URL of a database through this proxy."""
         name = url.partition("@/")[2].partition("?")[0]
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}?sslmode=disable&gssencmode=disable"
 
     def reset(self) -> None:
-        """Reset every connection, on both sides."""
+        """Reset both sides of every connection."""
         for pair in list(self._pairs):
             pair.reset()
 
     def half_close(self) -> None:
-        """End every connection in the direction of the service."""
+        """Close every connection for writing to the service."""
         for pair in list(self._pairs):
             pair.half_closed = True
             with suppress(*BROKEN):
@@ -95,7 +95,7 @@ class Proxy:
         pair: _Pair,
         look: Callable[[bytes, _Pair], bool],
     ) -> None:
-        """Pass on until one side ends."""
+        """Forward until one side closes."""
         with suppress(*BROKEN):
             while piece := await reader.read(65536):
                 if self.mode == "delay":
@@ -131,7 +131,7 @@ class Proxy:
 
 
 class _Pair:
-    """The two halves of one connection."""
+    """The two sides of one connection."""
 
     def __init__(self, up: asyncio.StreamWriter, down: asyncio.StreamWriter) -> None:
         self.up = up
@@ -144,14 +144,14 @@ class _Pair:
         _abort(self.up)
 
     def down_reset(self) -> None:
-        """Reset towards the service; the server is told in good order, when it has read everything."""
+        """Reset the side of the service, and close the side of the server after it has read everything."""
         _abort(self.down)
         with suppress(*BROKEN):
             self.up.close()
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """RST instead of FIN, where it is TCP."""
+    """Close with RST instead of FIN, if it is TCP."""
     with suppress(*BROKEN):
         found = writer.get_extra_info("socket")
         if found is not None and found.family == socket.AF_INET:

@@ -1,4 +1,4 @@
-"""Short scenes on a real database, each of which says what is wrong; nothing, where the service is right."""
+"""Short scenarios on a real database; each returns its findings, none if the service is correct."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from service.engine.commands import Answer, Command, CreateCampaign, Decide, Ite
 from service.fault import Point
 from service.store.database import Database
 from tests.faults.books import read_books
-from tests.faults.engines import place
+from tests.faults.engines import engine_set
 from tests.faults.hangups import feedback
 from tests.faults.kills import kills
 from tests.faults.machine import run_machine
-from tests.faults.processes import Ground
+from tests.faults.processes import Testbed
 from tests.faults.replicas import replicas
 from tests.faults.report import Row
 from tests.service import test_access as access
@@ -33,16 +33,16 @@ WAIT_SECONDS_MAX = 5.0
 HIDDEN = ("POST /decide", "POST /feedback", "GET /campaigns/{campaign_id}", "PATCH /campaigns/{campaign_id}")
 
 
-def model(ground: Ground, dialect: str) -> list[str]:
-    """The state machine, with the same sequences every time."""
-    with ground.database(dialect) as url, place(url) as one:
-        return run_machine(one, SEQUENCES, repeatable=True)
+def model(testbed: Testbed, dialect: str) -> list[str]:
+    """Run the state machine with the same sequences every time."""
+    with testbed.database(dialect) as url, engine_set(url) as engines:
+        return run_machine(engines, SEQUENCES, repeatable=True)
 
 
-def intruder(ground: Ground, dialect: str) -> list[str]:
-    """While a batch has read and not yet written, somebody else tries to change what it read."""
+def intruder(testbed: Testbed, dialect: str) -> list[str]:
+    """Another session tries to change what a batch has read, before the batch writes."""
     entered: list[bool] = []
-    with ground.database(dialect) as url, Database.open(url) as database:
+    with testbed.database(dialect) as url, Database.open(url) as database:
 
         def reached(point: Point) -> None:
             if point == "before-insert":
@@ -50,12 +50,12 @@ def intruder(ground: Ground, dialect: str) -> list[str]:
 
         processor = _processor(database, reached)
         wrong = _wrong(_asked(processor, CreateCampaign(config())), _asked(processor, Decide("c", "d1", [0.5, 0.5])))
-        assert entered, "nobody came by"
-        return wrong + ["somebody else could write to a campaign that a batch had read"] * any(entered)
+        assert entered, "no batch reached the point"
+        return wrong + ["another session could write to a campaign that a batch had read"] * any(entered)
 
 
 def _enters(url: str) -> bool:
-    """Whether another session gets in, at once or not at all."""
+    """Whether another session can lock the campaign without waiting."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=0)) as connection:
             try:
@@ -73,10 +73,10 @@ def _enters(url: str) -> bool:
         return True
 
 
-def overtaken(ground: Ground, dialect: str) -> list[str]:
-    """Two replicas decide on one campaign at the same moment: the second begins while the first is about to commit."""
+def overtaken(testbed: Testbed, dialect: str) -> list[str]:
+    """Two replicas decide for one campaign at the same time: the second begins just before the first commits."""
     with (
-        ground.database(dialect) as url,
+        testbed.database(dialect) as url,
         Database.open(url) as one,
         Database.open(url) as other,
         ThreadPoolExecutor(1) as thread,
@@ -107,9 +107,9 @@ def _until_waiting(url: str, running: Any) -> None:
             time.sleep(0.002)
 
 
-def scopes(ground: Ground, dialect: str) -> list[str]:
+def scopes(testbed: Testbed, dialect: str) -> list[str]:
     """What `test_access` says of keys that are limited to another campaign."""
-    with ground.database(dialect) as url, Database.open(url) as database, served(database) as client:
+    with testbed.database(dialect) as url, Database.open(url) as database, served(database) as client:
         for name in ("c", "other"):
             client("POST", "/campaigns", json=access.without_defaults(config(name)))
         client("POST", "/decide", json=access.DECIDE)
@@ -121,24 +121,24 @@ def scopes(ground: Ground, dialect: str) -> list[str]:
         return []
 
 
-def killed(ground: Ground, dialect: str) -> list[str]:
+def killed(testbed: Testbed, dialect: str) -> list[str]:
     """kill -9 twice under load."""
-    return _found(kills, ground, dialect, 2)
+    return _found(kills, testbed, dialect, 2)
 
 
-def crowd(ground: Ground, dialect: str) -> list[str]:
+def crowd(testbed: Testbed, dialect: str) -> list[str]:
     """Three replicas under load, two of them killed once."""
-    return _found(replicas, ground, dialect, 2)
+    return _found(replicas, testbed, dialect, 2)
 
 
-def reports(ground: Ground, dialect: str) -> list[str]:
+def reports(testbed: Testbed, dialect: str) -> list[str]:
     """Irregular feedback under load."""
-    return _found(feedback, ground, dialect, 200)
+    return _found(feedback, testbed, dialect, 200)
 
 
-def _found(fault: Callable[..., Awaitable[Row]], ground: Ground, dialect: str, injections: int) -> list[str]:
+def _found(fault: Callable[..., Awaitable[Row]], testbed: Testbed, dialect: str, injections: int) -> list[str]:
     async def tried() -> Row:
-        return await fault(ground, dialect, injections, lambda: None)
+        return await fault(testbed, dialect, injections, lambda: None)
 
     row = asyncio.run(tried())
     counted = ", ".join(f"{kind} {number}" for kind, number in row.findings.items())

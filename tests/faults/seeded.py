@@ -1,7 +1,7 @@
-"""Bugs to be planted into the service, so that the suite can show that it would find them.
+"""Bugs that tests plant into the service to show that the suite finds them.
 
-Only tests plant them: in their own process with `planted`, in server processes with the variable `SEEDED_BUG`, which
-nobody reads but the process that forks them (`zygote.py`). Each is what somebody might write by mistake.
+`planted` plants a bug into the current process; the variable `SEEDED_BUG` plants one into the server processes that
+`zygote.py` forks. Each bug is a mistake that a programmer could make.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from sqlalchemy import Connection, text
 
 from service.auth import Principal
 from service.domain.ledger import Account
-from service.engine import cache as memory
-from service.engine import decide as deciding
-from service.engine import rows
-from service.engine import settle as settling
+from service.engine import cache, rows, settle
+from service.engine import decide as decide_module
 from service.engine.batch import BatchRunner
 from service.store import locking, statements, writer
 from service.store.database import Database
@@ -33,7 +31,7 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Bug:
-    """A mistake: its name, what it does, how it is made."""
+    """A mistake: its name, its effect, and the function that plants it."""
 
     name: str
     what: str
@@ -42,19 +40,19 @@ class Bug:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """This process has the bug for a while."""
+    """Plant a bug into this process for the duration of the block."""
     with Patch.context() as patch:
         BUGS[name].plant(patch)
         yield
 
 
 def plant(name: str) -> None:
-    """This process, and what it forks, has the bug for good."""
+    """Plant a bug into this process and the processes it forks."""
     BUGS[name].plant(Patch())
 
 
 def _answer_before_commit(patch: Patch) -> None:
-    """A batch is committed when the next one begins: whoever waits for the end of its block is told too early."""
+    """Commit a batch when the next one begins, so that its clients are answered too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
     right_process = BatchRunner.process
@@ -107,12 +105,12 @@ def _float_money(patch: Patch) -> None:
         exact = value * 1e6
         return math.ceil(exact), math.ceil(exact) != exact
 
-    patch.setattr(settling, "micros_rounded_up", rounded_up)
+    patch.setattr(settle, "micros_rounded_up", rounded_up)
 
 
 def _released_twice(patch: Patch) -> None:
-    """What was charged gave back its hold when it was charged; here its expiry does so again."""
-    right = settling.expire
+    """Release the hold of a charged decision again at its expiry."""
+    right = settle.expire
 
     def expire(locked: Any, record: Any) -> None:
         if record.status == "charged":
@@ -120,11 +118,11 @@ def _released_twice(patch: Patch) -> None:
                 locked.ledger.move(resource, held=-min(amount, locked.ledger.accounts[resource].held))
         right(locked, record)
 
-    patch.setattr(settling, "expire", expire)
+    patch.setattr(settle, "expire", expire)
 
 
 def _expiry_keeps_hold(patch: Patch) -> None:
-    right = settling.expire
+    right = settle.expire
 
     def expire(locked: Any, record: Any) -> None:
         held = locked.ledger
@@ -132,12 +130,12 @@ def _expiry_keeps_hold(patch: Patch) -> None:
         right(locked, record)
         locked.ledger = held
 
-    patch.setattr(settling, "expire", expire)
+    patch.setattr(settle, "expire", expire)
 
 
 def _remembered_ids(patch: Patch) -> None:
-    """Which decisions there are is known from memory: a process that has just started knows of none."""
-    right_decide, right_process = deciding.decide, BatchRunner.process
+    """Look for earlier decisions in memory only, which is empty after a start."""
+    right_decide, right_process = decide_module.decide, BatchRunner.process
     serving: list[Any] = []
 
     def process(self: BatchRunner, items: Sequence[Any]) -> None:
@@ -148,27 +146,27 @@ def _remembered_ids(patch: Patch) -> None:
             serving.clear()
 
     def decide(work: Any, requests: Sequence[Any], existing: dict[str, Any], vectors: Any = None) -> Any:
-        if not serving:  # a replay derives decisions again, without an engine
+        if not serving:  # a replay has no engine
             return right_decide(work, requests, existing, vectors)
         known = serving[0].__dict__.setdefault("known_decisions", {})
         return right_decide(work, requests, known.setdefault(work.campaign.id, {}), vectors)
 
     patch.setattr(BatchRunner, "process", process)
-    patch.setattr(deciding, "decide", decide)
+    patch.setattr(decide_module, "decide", decide)
 
 
 def _folded_twice(patch: Patch) -> None:
-    """The row that a state already has is taken once more."""
-    right = memory._folded
+    """Fold the last row that a state contains once more."""
+    right = cache._folded
 
     def folded(connection: Any, campaign: Any, state: Any, after: int, until: int) -> Any:
         return right(connection, campaign, state, after - 1, until)
 
-    patch.setattr(memory, "_folded", folded)
+    patch.setattr(cache, "_folded", folded)
 
 
 def _accounts_with_lock(patch: Patch) -> None:
-    """One statement instead of two: where it waits for the lock, the joined rows are those from before the wait."""
+    """Read accounts in the locking statement: if it waits for the lock, it returns the rows from before the wait."""
     joined = text(
         "SELECT s.*, a.resource, a.granted, a.held, a.spent, a.overrun FROM campaign_state s"
         " JOIN account a ON a.campaign = s.campaign WHERE s.campaign = ANY(:numbers)"
@@ -199,14 +197,14 @@ def _accounts_with_lock(patch: Patch) -> None:
 
 
 def _stale_snapshot(patch: Patch) -> None:
-    """A snapshot is taken for the newest state whatever number it is of."""
-    right = memory._from_snapshot
+    """Take a snapshot for the newest state, whatever its number is."""
+    right = cache._from_snapshot
 
     def from_snapshot(connection: Connection, row: Any) -> Any:
         found = right(connection, row)
         return found._replace(sequence=row["sequence"]) if found.sequence else found
 
-    patch.setattr(memory, "_from_snapshot", from_snapshot)
+    patch.setattr(cache, "_from_snapshot", from_snapshot)
 
 
 def _any_campaign(patch: Patch) -> None:
@@ -220,12 +218,12 @@ BUGS = {
         Bug("no-row-lock", "a campaign's row is read without FOR UPDATE", _no_row_lock),
         Bug("deferred-begin", "SQLite's transactions begin DEFERRED", _deferred_begin),
         Bug("float-money", "reported costs are turned into millionths by a float's product", _float_money),
-        Bug("hold-released-twice", "the expiry of a charged decision gives its hold back again", _released_twice),
+        Bug("hold-released-twice", "the expiry of a charged decision releases its hold again", _released_twice),
         Bug("expiry-keeps-hold", "an expiry is logged and moves no account", _expiry_keeps_hold),
         Bug("ids-in-memory", "a repeated decision_id is known only to the process that made it", _remembered_ids),
-        Bug("outcome-folded-twice", "whoever catches up learns the last outcome it knows once more", _folded_twice),
+        Bug("outcome-folded-twice", "a process that catches up learns its last known outcome again", _folded_twice),
         Bug("accounts-with-lock", "accounts are read in the statement that waits for the lock", _accounts_with_lock),
-        Bug("stale-snapshot", "a snapshot is taken for the newest state, whatever came after it", _stale_snapshot),
-        Bug("key-without-scope", "a key limited to campaigns is let into all", _any_campaign),
+        Bug("stale-snapshot", "a snapshot counts as the newest state, whatever rows follow it", _stale_snapshot),
+        Bug("key-without-scope", "a key limited to some campaigns may use all campaigns", _any_campaign),
     )
 }

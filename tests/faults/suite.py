@@ -16,11 +16,11 @@ from tests.faults.migrations import killed_migrations
 from tests.faults.networks import disturbances, lost_commits
 from tests.faults.outages import ended_sessions, immediate_stops
 from tests.faults.overload import overload
-from tests.faults.processes import Ground
+from tests.faults.processes import Testbed
 from tests.faults.replicas import frozen, replicas
 from tests.faults.report import Progress, Row
 
-Run = Callable[[Ground, str, int, Progress], Awaitable[Row]]
+Run = Callable[[Testbed, str, int, Progress], Awaitable[Row]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The checker finds each kind of violation: a sound history and sound books, spoilt in one place at a time."""
+"""The checker finds each kind of violation: a sound history and sound books, damaged in one place at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.books import Account, Became, Books, Decided, Granted
+from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.checker import findings
 from tests.faults.history import Call, History
 
@@ -17,11 +17,11 @@ WARNED = ("cost_above_hold",)
 
 
 def decided(sequence, place, hold=(1_000_000,), arm="a"):
-    return Decided(sequence, f"d{place}", place, arm, "policy", 0.5, hold, sequence + 100, sequence)
+    return DecisionRow(sequence, f"d{place}", place, arm, "policy", 0.5, hold, sequence + 100, sequence)
 
 
 def became(sequence, decision, kind="reported", status="settled", reward=1.0, costs=(250_000,), **changes):
-    row = Became(sequence, decision, kind, status, reward, costs, costs, True, True, 1, (), sequence)
+    row = OutcomeRow(sequence, decision, kind, status, reward, costs, costs, True, True, 1, (), sequence)
     return replace(row, **changes)
 
 
@@ -42,7 +42,7 @@ def books():
                 policy_version=2, warnings=("late_not_learnt",),
             ),
         ),
-        grants=(Granted(1, 0, "budget", BUDGET),),
+        grants=(GrantRow(1, 0, "budget", BUDGET),),
         changes=(),
         holds={6: (1_000_000,)},
     )  # fmt: skip
@@ -54,14 +54,14 @@ def call(path, body, answer=None, status=200, *, replayed=False):
 
 
 def decide_call(place, **answer):
-    told = {"reason": "policy", "arm": "a", "round": place, "probability": 0.5, "hold": {"usd": 1.0}} | answer
-    return call("/decide", {"decision_id": f"d{place}", "context": [0.5]}, told)
+    body = {"reason": "policy", "arm": "a", "round": place, "probability": 0.5, "hold": {"usd": 1.0}} | answer
+    return call("/decide", {"decision_id": f"d{place}", "context": [0.5]}, body)
 
 
 def report_call(place, costs, reward, **answer):
-    told = {"status": "settled", "learned": True, "policy_version": 1, "warnings": []} | answer
+    body = {"status": "settled", "learned": True, "policy_version": 1, "warnings": []} | answer
     halves = {"costs": {"usd": costs}} | ({"reward": reward} if reward is not None else {})
-    return call("/feedback", {"decision_id": f"d{place}", **halves}, told)
+    return call("/feedback", {"decision_id": f"d{place}", **halves}, body)
 
 
 LATE = {"status": "late", "learned": False, "policy_version": 2, "warnings": ["late_not_learnt"]}
@@ -77,7 +77,7 @@ def kinds(one, other):
 
 
 def with_rows(spoilt, **changes):
-    """The books with rows of a table exchanged, by their place in it."""
+    """Return the books with some rows of a table replaced."""
     table, place, row = changes["table"], changes["place"], changes["row"]
     rows = list(getattr(spoilt, table))
     rows[place] = replace(rows[place], **row)
@@ -114,7 +114,7 @@ def test_an_unanswered_request_that_was_answered_later_is_sound():
         (History(history().calls[:4]), "unasked"),
     ],
 )
-def test_a_history_that_the_books_do_not_bear_out_is_found(one, kind):
+def test_a_history_that_contradicts_the_books_is_found(one, kind):
     assert kind in kinds(one, books())
 
 
@@ -141,21 +141,21 @@ def test_a_history_that_the_books_do_not_bear_out_is_found(one, kind):
         ({"table": "accounts", "place": 0, "row": {"overrun": 1}}, "accounts"),
     ],
 )
-def test_books_spoilt_in_one_place_are_found(changes, kind):
+def test_books_that_are_damaged_in_one_place_are_found(changes, kind):
     assert kind in kinds(history(), with_rows(books(), **changes))
 
 
-def test_a_hold_that_is_gone_or_too_many_is_found():
+def test_a_missing_hold_and_a_superfluous_hold_are_found():
     assert "accounts" in kinds(history(), replace(books(), holds={}))
     assert "accounts" in kinds(history(), replace(books(), holds={6: (1_000_000,), 2: (1_000_000,)}))
 
 
-def test_a_change_without_a_number_of_its_own_is_found():
+def test_a_change_without_its_own_number_is_found():
     assert "numbering" in kinds(history(), replace(books(), changes=(7,)))
 
 
-def overrun(cost, told):
-    """A budget of 1 that is held, then charged with a cost above it, of which the client told `told`."""
+def overrun(cost, reported):
+    """A budget of 1 that is held and then charged with a higher cost, of which the client reported `reported`."""
     other = Books(
         campaign="c",
         resources=("usd",),
@@ -164,14 +164,14 @@ def overrun(cost, told):
         accounts=(Account(1_000_000, 0, cost, cost - 1_000_000),),
         decisions=(decided(2, 0),),
         outcomes=(became(3, 2, costs=(cost,), warnings=WARNED),),
-        grants=(Granted(1, 0, "budget", 1_000_000),),
+        grants=(GrantRow(1, 0, "budget", 1_000_000),),
         changes=(),
         holds={},
     )
-    return kinds(History([decide_call(0), report_call(0, told, 1.0, warnings=list(WARNED))]), other)
+    return kinds(History([decide_call(0), report_call(0, reported, 1.0, warnings=list(WARNED))]), other)
 
 
-def test_an_overrun_is_right_only_as_far_as_a_reported_excess_explains_it_to_the_millionth():
+def test_an_overrun_needs_a_reported_excess_that_explains_it_to_the_millionth():
     assert overrun(1_400_000, 1.4) == set()
     assert "over budget" in overrun(1_400_001, 1.4)
 
@@ -186,14 +186,14 @@ def test_an_overrun_by_expiry_is_found():
         accounts=(Account(1_000_000, 0, 1_000_001, 1),),
         decisions=(decided(2, 0),),
         outcomes=(late,),
-        grants=(Granted(1, 0, "budget", 1_000_000),),
+        grants=(GrantRow(1, 0, "budget", 1_000_000),),
         changes=(),
         holds={},
     )
     assert kinds(History([decide_call(0)]), other) == {"over budget"}
 
 
-def test_a_hold_larger_than_what_is_free_is_found_even_if_it_is_given_back():
+def test_a_hold_above_the_free_amount_is_found_even_if_it_is_released_later():
     other = Books(
         campaign="c",
         resources=("usd",),
@@ -202,14 +202,14 @@ def test_a_hold_larger_than_what_is_free_is_found_even_if_it_is_given_back():
         accounts=(Account(999_999, 0, 0, 0),),
         decisions=(decided(2, 0),),
         outcomes=(became(3, 2, "void", "voided", None, None, spent=None, taught=False),),
-        grants=(Granted(1, 0, "budget", 999_999),),
+        grants=(GrantRow(1, 0, "budget", 999_999),),
         changes=(),
         holds={},
     )
-    told = {"status": "voided", "learned": False, "policy_version": 1, "warnings": []}
-    void = call("/feedback", {"decision_id": "d0", "void": True}, told)
+    body = {"status": "voided", "learned": False, "policy_version": 1, "warnings": []}
+    void = call("/feedback", {"decision_id": "d0", "void": True}, body)
     assert kinds(History([decide_call(0), void]), other) == {"over budget"}
 
 
-def test_a_campaign_that_is_gone_is_found():
+def test_a_missing_campaign_is_found():
     assert {finding.kind for finding in findings(history(), {})} == {"lost"}

@@ -1,4 +1,4 @@
-"""Every fault a few times, with the checker's verdict; `make faults` injects them by the hundred."""
+"""Every fault a few times, with the checker's verdict; `make faults` injects each up to a thousand times."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 
 import pytest
 
-from tests.faults.processes import new_ground
+from tests.faults.processes import new_testbed
 from tests.faults.suite import SUITE
 
 
 @pytest.fixture(scope="module")
-def ground():
-    """Processes and a PostgreSQL for all faults that a worker injects."""
-    with new_ground() as one:
+def testbed():
+    """Processes and a PostgreSQL server for all faults of a worker."""
+    with new_testbed() as one:
         yield one
 
 
 @pytest.mark.parametrize("fault", SUITE, ids=lambda fault: fault.name)
-def test_nothing_acknowledged_is_lost_or_counted_twice_and_no_budget_is_exceeded(ground, fault):
+def test_nothing_acknowledged_is_lost_or_counted_twice_and_no_budget_is_exceeded(testbed, fault):
     async def tried():
-        return await fault.run(ground, fault.database, fault.short, lambda: None)
+        return await fault.run(testbed, fault.database, fault.short, lambda: None)
 
     row = asyncio.run(tried())
     if row.skipped:

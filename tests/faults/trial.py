@@ -1,4 +1,4 @@
-"""One trial: servers on a database, clients at work, a fault, a recovery, a verdict."""
+"""One trial: servers on a database, clients, faults, recoveries, a verdict."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.faults.books import read_books
 from tests.faults.checker import Finding, findings
 from tests.faults.history import ORDER, Call, History
 from tests.faults.load import Habits, Load, campaign
-from tests.faults.processes import Ground, Server
+from tests.faults.processes import Server, Testbed
 from tests.faults.report import Row
 from tests.faults.wire import Wire, get
 
 READY_SECONDS_MAX = 30.0
 REPLAY_SECONDS_MAX = 600.0
-# Acknowledged requests that are sent once more at the end; the books are read for all of them in any case.
+# How many acknowledged requests are repeated at the end; the books are compared with all of them.
 REPLAYS_MAX = 4_000
 ASKERS = 8
 ATTEMPTS_MAX = 20
@@ -33,16 +33,16 @@ SETTINGS = {"request_deadline_ms": 4_000, "statement_timeout_ms": 3_000}
 
 
 class Trial:
-    """What happens between a fresh database and a row of the table."""
+    """Everything between an empty database and a row of the table."""
 
     def __init__(
-        self, ground: Ground, url: str, served: str, *, servers: int, seed: int, habits: Habits, settings: Any
+        self, testbed: Testbed, url: str, served: str, *, servers: int, seed: int, habits: Habits, settings: Any
     ) -> None:
-        self.ground = ground
+        self.testbed = testbed
         self.url = url
         self.chance = random.Random(seed)
         self.history = History()
-        self.servers = [Server(ground, served, SETTINGS | settings) for _ in range(servers)]
+        self.servers = [Server(testbed, served, SETTINGS | settings) for _ in range(servers)]
         self.load = Load(self.history, [server.port for server in self.servers], [LOOSE, FREE], seed, habits)
         self.loads = [self.load]
         self.recoveries: list[float] = []
@@ -52,17 +52,17 @@ class Trial:
 
     @property
     def server(self) -> Server:
-        """The first of the servers."""
+        """The first server."""
         return self.servers[0]
 
     def more_load(self, server: Server, campaign_id: str, label: str) -> Load:
-        """Other clients, of one campaign at one server."""
+        """Add clients of one campaign at one server."""
         load = Load(self.history, [server.port], [campaign_id], self.chance.randrange(10**6), label=label)
         self.loads.append(load)
         return load
 
     async def start(self) -> None:
-        """Start every server and make the campaigns."""
+        """Start every server and create the campaigns."""
         for server in self.servers:
             server.start()
         for server in self.servers:
@@ -72,14 +72,14 @@ class Trial:
         await self.create(campaign(FREE, budget=100_000, feedback=terms))
 
     async def restart(self, **settings: Any) -> None:
-        """Kill the first server if it still runs, start it, and note the time it takes to serve."""
+        """Kill the first server if it runs, start it, and record its recovery."""
         self.server.kill()
         since = time.monotonic()
         self.server.start(**settings)
         await self.recovered(self.server, since)
 
     async def create(self, body: dict[str, Any]) -> None:
-        """Make a campaign."""
+        """Create a campaign."""
         call = Call("/campaigns", body, 0.0)
         self.history.calls.append(call)
         wire = Wire(self.server.port)
@@ -87,13 +87,13 @@ class Trial:
         wire.cut()
 
     async def tighten(self, number: int) -> None:
-        """A campaign that will run out of budget under the load that follows; the one before it is left."""
+        """Create a campaign that exhausts its budget under the following load; it replaces the previous one."""
         name = f"tight-{number}"
         await self.create(campaign(name, budget=12))
         self.load.campaigns[:] = [LOOSE, FREE, name]
 
     async def recovered(self, server: Server, since: float) -> None:
-        """Wait until the server serves, under load until it has decided; note how long after `since` that was."""
+        """Wait until the server is ready and, under load, has decided; record the time since `since`."""
         mark = len(self.history.calls)
         await ready(server)
         ended = time.monotonic()
@@ -102,16 +102,16 @@ class Trial:
             if answers:
                 ended = min(call.answered_at or 0.0 for call in answers)
                 break
-            assert time.monotonic() - ended < READY_SECONDS_MAX, "the server is ready and yet acknowledges nothing"
+            assert time.monotonic() - ended < READY_SECONDS_MAX, "the server is ready but acknowledges nothing"
             await asyncio.sleep(0.01)
         self.recoveries.append(ended - since)
 
     def note(self, kind: str, what: str) -> None:
-        """Something wrong that is not in the books: late answers, a process that stays, a neighbour disturbed."""
+        """Record a finding that is not in the books, such as a late answer or a process that does not end."""
         self.found.append(Finding(kind, "", what))
 
     async def ask_again(self, server: Server) -> None:
-        """Send what has no definite answer once more, then a good part of what was acknowledged."""
+        """Repeat every request without a definite answer, then many of the acknowledged ones."""
         waiting = self.history.unanswered()
         for path in ORDER:
             await self._shared(server, [call for call in waiting if call.path == path])
@@ -120,7 +120,7 @@ class Trial:
         await self._shared(server, self.chance.sample(known, min(self.replays_max, len(known))))
 
     async def _shared(self, server: Server, calls: list[Call]) -> None:
-        """Several clients at once; what is about one decision stays with one of them, in its order."""
+        """Repeat calls with several clients; one client has all calls about a decision, in their order."""
         parts: list[list[Call]] = [[] for _ in range(ASKERS)]
         for call in calls:
             parts[hash(call.body.get("decision_id", call.key)) % ASKERS].append(call)
@@ -128,7 +128,7 @@ class Trial:
 
     async def _again(self, wire: Wire, calls: list[Call]) -> None:
         for call in calls:
-            for _ in range(ATTEMPTS_MAX):  # a service that has just come back may still be busy
+            for _ in range(ATTEMPTS_MAX):  # after a recovery the service may still be busy
                 again = Call(call.path, call.body, 0.0)
                 self.history.calls.append(again)
                 if (await wire.ask(again)).is_definite:
@@ -137,8 +137,12 @@ class Trial:
         wire.cut()
 
     async def verdict(self, fault: str, database: str, note: str = "", *, replay: bool = True) -> Row:
-        """Check the books as the fault left them, ask again, check once more, and let the service verify itself."""
-        lost = [one for one in findings(self.history, read_books(self.url)) if one.kind in ("lost", "duplicated")]
+        """Check the books after the faults, repeat the requests, check again, and run `verify` and a replay."""
+        lost = [
+            finding
+            for finding in findings(self.history, read_books(self.url))
+            if finding.kind in ("lost", "duplicated")
+        ]
         await self.ask_again(self.server)
         self.found += [*lost, *findings(self.history, read_books(self.url))]
         for name in read_books(self.url):
@@ -152,49 +156,51 @@ class Trial:
             database=database,
             injections=self.injections,
             acknowledged=len(self.history.acknowledged()),
-            findings=dict(Counter(one.kind for one in distinct)),
+            findings=dict(Counter(finding.kind for finding in distinct)),
             recoveries=tuple(round(seconds, 4) for seconds in self.recoveries),
             note=note,
-            details=tuple(f"{one.kind}: {one.campaign} {one.what}"[:600] for one in distinct[:DETAILS_MAX]),
+            details=tuple(
+                f"{finding.kind}: {finding.campaign} {finding.what}"[:600] for finding in distinct[:DETAILS_MAX]
+            ),
         )
 
     def _replay(self) -> None:
-        """Stop everything and derive every decision again: whoever decided had learnt what the log says, no more."""
+        """Stop everything and replay the log: every decision must follow from the outcomes that precede it."""
         self.kill_all()
-        log = self.ground.folder / f"replay-{self.server.port}.log"
+        log = self.testbed.folder / f"replay-{self.server.port}.log"
         environment = {environment_variable("database_url"): self.url}
-        code = self.ground.zygote.start(["replay"], environment, self.ground.folder, log).wait(REPLAY_SECONDS_MAX)
+        code = self.testbed.zygote.start(["replay"], environment, self.testbed.folder, log).wait(REPLAY_SECONDS_MAX)
         if code != 0:
             self.note("replay", f"decisions do not follow from the log: {log.read_text()[-500:]}")
 
     def expect_running(self) -> None:
-        """The service came through this without a restart."""
+        """Record a finding for every server that has ended."""
         for server in self.servers:
             if server.child is None or server.child.code() is not None:
                 self.note("ended", f"the process at port {server.port} has ended")
 
     def kill_all(self) -> None:
-        """End every server."""
+        """Kill every server."""
         for server in self.servers:
             server.kill()
 
 
 async def ready(server: Server) -> None:
-    """Wait until the server says that it can serve."""
+    """Wait until the server is ready."""
     started = time.monotonic()
     wire = Wire(server.port)
     while (await wire.ask(Call("/readyz", {}, 0.0), method="GET")).status != 200:
         assert server.child is not None
         if time.monotonic() - started > READY_SECONDS_MAX or server.child.code() is not None:
             tail = server.log.read_text()[-2000:] if server.log.exists() else ""
-            raise AssertionError(f"the server does not come up: {server.child.code()} {tail}")
+            raise AssertionError(f"the server does not start: {server.child.code()} {tail}")
         await asyncio.sleep(0.01)
     wire.cut()
 
 
 @asynccontextmanager
-async def trial(
-    ground: Ground,
+async def new_trial(
+    testbed: Testbed,
     dialect: str,
     *,
     seed: int,
@@ -204,13 +210,14 @@ async def trial(
     through: Callable[[str], str] = str,
     **settings: Any,
 ) -> AsyncIterator[Trial]:
-    """A trial with its servers started, which are killed at the end; `through` makes the URL that they are given."""
-    with ground.database(dialect, folder=folder) as url:
-        one = Trial(ground, url, through(url), servers=servers, seed=seed, habits=habits or Habits(), settings=settings)
+    """Yield a trial with running servers and kill them at the end; `through` maps the URL that they use."""
+    with testbed.database(dialect, folder=folder) as url:
+        habits = habits or Habits()
+        trial = Trial(testbed, url, through(url), servers=servers, seed=seed, habits=habits, settings=settings)
         try:
-            await one.start()
-            yield one
+            await trial.start()
+            yield trial
         finally:
-            for load in one.loads:
+            for load in trial.loads:
                 await load.abandon()
-            one.kill_all()
+            trial.kill_all()

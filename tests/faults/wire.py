@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection by hand: it knows exactly what was sent and what came back, and can be cut at any byte."""
+"""An HTTP/1.1 connection without a library: it records what was sent and received, and can be cut at any byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GONE = (ConnectionError, EOFError, OSError, TimeoutError)
 
 
 class Wire:
-    """A connection to a port, opened when needed and after every failure again."""
+    """A connection to a port, opened at its first use and again after every failure."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -23,7 +23,7 @@ class Wire:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, call: Call, *, method: str = "POST") -> Call:
-        """Send the call and note the answer in it; without one its status stays None."""
+        """Send the call and record its answer; without an answer its status stays None."""
         call.port, call.sent_at = self.port, time.monotonic()
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -34,7 +34,7 @@ class Wire:
         return call
 
     async def hang_up_on(self, call: Call, *, bytes_sent: int | None = None) -> Call:
-        """Send the call, or only its first bytes, and go without waiting for the answer."""
+        """Send the call or only its first bytes, and close without waiting for the answer."""
         call.port, call.sent_at = self.port, time.monotonic()
         try:
             await self._open()
@@ -81,7 +81,7 @@ def _request(method: str, path: str, body: dict[str, Any]) -> bytes:
 
 
 async def get(port: int, path: str) -> Any:
-    """The body of a GET that must succeed."""
+    """Return the body of a GET request, which must succeed."""
     wire = Wire(port)
     call = await wire.ask(Call(path, {}, 0.0), method="GET")
     wire.cut()

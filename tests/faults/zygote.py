@@ -1,8 +1,7 @@
-"""A process that has imported the program and does nothing but fork: a restart then takes a fraction of a second.
+"""A process that imports the program and then only forks, so that a restart takes a fraction of a second.
 
-Reads one order a line from its standard input, answers each with one line. What it forks is a process of its own, which
-runs `cbwk` with the arguments and the environment of the order; to kill it is to kill the service. When the input
-ends, what it has started ends with it.
+It reads one order per line from its standard input and answers each with one line. A forked process runs `cbwk` with
+the arguments and the environment of the order. When the input ends, it kills all its children.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 
 def shift_clock(seconds: float) -> None:
-    """Make the clock on the wall wrong from the start; it must come before the service is imported."""
+    """Shift the system time; call it before the service is imported."""
     right = time.time_ns
 
     def wrong() -> int:
@@ -27,11 +26,11 @@ def shift_clock(seconds: float) -> None:
 
 
 def main() -> None:
-    """Import, then fork as ordered."""
+    """Import the program, then fork as ordered."""
     shift_clock(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
-    # A flood takes thousands of connections.
+    # A flood needs thousands of connections.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    import service.server  # noqa: PLC0415 - imported here so that children have it
+    import service.server  # noqa: PLC0415 - the children need no import
     import service.store.migrate  # noqa: F401, PLC0415
 
     if "SEEDED_BUG" in os.environ:
@@ -55,7 +54,7 @@ def main() -> None:
 
 
 def _code(pid: int, children: set[int]) -> int | None:
-    """How a child ended, as subprocess says it; None while it runs."""
+    """Return the exit code of a child as `subprocess` does; None while it runs."""
     found, status = os.waitpid(pid, os.WNOHANG)
     if found == 0:
         return None
