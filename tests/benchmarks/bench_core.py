@@ -34,7 +34,7 @@ WARM_ROUNDS = 512
 FULL = (Pace(slices=9, slice_seconds=0.3), Pace(slices=5, slice_seconds=0.1))
 QUICK = (Pace(slices=3, slice_seconds=0.05), Pace(slices=1, slice_seconds=0.02))
 
-# Neighbours are what is compared most: turns go ours, VW, ours, VW.
+# Ours and VW alternate, because neighbours compare best.
 TURN = (
     "decide",
     "VW predict",
@@ -49,7 +49,7 @@ TURN = (
 
 
 def set_up_contenders(size: Size) -> tuple[list[Contender], int]:
-    """Ours and VW's on the same rounds in the order of their turns, and the bytes of our state."""
+    """Return our contenders and VW's on the same rounds, alternating, and the size of our state in bytes."""
     rng = np.random.default_rng(20)
     policy = size.policy()
     rounds = workloads.make_rounds(size, POOL_ROUNDS, rng)
@@ -67,14 +67,14 @@ def set_up_contenders(size: Size) -> tuple[list[Contender], int]:
 
 
 def measure_set_up(size: Size, pace: Pace, on_slice: Callable[[], object]) -> SetUp:
-    """One comparison."""
+    """Measure one comparison."""
     contenders, state_bytes = set_up_contenders(size)
     timings: dict[str, Timing] = measure(contenders, pace, on_slice)
     return SetUp(size, timings, state_bytes)
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar that moves only when told to: a thread that redraws would run on the clock."""
+    """A progress bar without a thread, which would run while the clock does."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, auto_refresh=False, transient=True)
 

@@ -23,7 +23,7 @@ SECONDS_MAX = 60.0
 
 
 def make_log(rounds: int, rng: np.random.Generator) -> Log:
-    """Clicks and costs of means linear in the context, logged by probabilities that change from round to round."""
+    """Return a log of clicks and costs with linear means, drawn with probabilities that change in each round."""
     features = rng.random((rounds, DIMENSION))
     probabilities = np.maximum(rng.dirichlet(np.full(ARMS, 2.0), size=rounds), 0.01)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -41,7 +41,7 @@ def make_log(rounds: int, rng: np.random.Generator) -> Log:
 
 
 def timed(name: str, work: Callable[[], object]) -> float:
-    """Do it, say how long it took, and return the lesser of clock and CPU."""
+    """Run it, print its duration, and return the smaller of wall time and CPU time."""
     clock, cpu = time.perf_counter(), time.process_time()
     work()
     clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
@@ -50,7 +50,7 @@ def timed(name: str, work: Callable[[], object]) -> float:
 
 
 def main(rounds: int) -> int:
-    """Time every kind of target, and one flight with other budgets beside its control."""
+    """Time every kind of target, and one flight with other budgets together with its control."""
     rng = np.random.default_rng(1)
     log = make_log(rounds, rng)
     budget = 0.1 * rounds
@@ -58,15 +58,15 @@ def main(rounds: int) -> int:
         arms=ARMS, dimension=DIMENSION, resources=RESOURCES, horizon=rounds, budget=budget, model="per_arm"
     )
 
-    def asked(target: Target, model: OutcomeModel | None = None) -> Callable[[], object]:
+    def evaluation_of(target: Target, model: OutcomeModel | None = None) -> Callable[[], object]:
         return lambda: evaluate(log, target, rng=rng, budget=budget, model=model)
 
     with threadpool_limits(limits=1), joblib.parallel_config(n_jobs=2):
         seconds = [
-            timed("fixed arm", asked(FixedArm(3))),
-            timed("uniform", asked(Uniform())),
-            timed("SquareCBwK trained along the log", asked(Trained(policy))),
-            timed("uniform, logistic model of the reward", asked(Uniform(), OutcomeModel(link="logistic"))),
+            timed("fixed arm", evaluation_of(FixedArm(3))),
+            timed("uniform", evaluation_of(Uniform())),
+            timed("SquareCBwK trained along the log", evaluation_of(Trained(policy))),
+            timed("uniform, logistic model of the reward", evaluation_of(Uniform(), OutcomeModel(link="logistic"))),
         ]
     with threadpool_limits(limits=1), joblib.parallel_config(n_jobs=1):  # in this process, whose time is measured
         flown = {"budget": budget / 2, "rng": rng, "runs": 1}

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit as its users run it: SquareCB over text, one action per line."""
+"""Vowpal Wabbit in its usual form: SquareCB on text, one action per line."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ OPTIONS = {
 
 
 def contenders(size: Size, rounds: list[Round], rng: np.random.Generator) -> list[Contender]:
-    """predict and learn on text, then on examples parsed beforehand; the model has learnt every round once."""
+    """Return predict and learn on text and on parsed examples; the model has learnt every round once."""
     workspace = Workspace(OPTIONS[size.model])
-    asked = [lines_of(size, one.features[0]) for one in rounds]
-    reported = [_labelled(workspace, lines, one, rng) for lines, one in zip(asked, rounds, strict=True)]
-    parsed = [workspace.parse(lines) for lines in asked]
+    texts = [lines_of(size, one.features[0]) for one in rounds]
+    reported = [_labelled(workspace, lines, one, rng) for lines, one in zip(texts, rounds, strict=True)]
+    parsed = [workspace.parse(lines) for lines in texts]
     parsed_reported = [workspace.parse(lines) for lines in reported]
-    _check(workspace, size, asked[0], parsed[0])
+    _check(workspace, size, texts[0], parsed[0])
     return [
-        Contender("VW predict", each(asked, workspace.predict)),
+        Contender("VW predict", each(texts, workspace.predict)),
         Contender("VW learn", each(reported, workspace.learn)),
         Contender("VW predict, parsed before", each(parsed, workspace.predict)),
         Contender("VW learn, parsed before", each(parsed_reported, workspace.learn)),
@@ -33,7 +33,7 @@ def contenders(size: Size, rounds: list[Round], rng: np.random.Generator) -> lis
 
 
 def lines_of(size: Size, features: Array) -> list[str]:
-    """One decision as text; seven digits are all that VW's single precision holds."""
+    """Return one decision as text; VW's single precision has seven digits."""
     if size.model == "shared":
         return [f"|a {_words(row)}" for row in features]
     return [f"shared |s {_words(features)}", *(f"|a arm{arm}" for arm in range(size.arms))]
@@ -44,7 +44,7 @@ def _words(values: Array) -> str:
 
 
 def _labelled(workspace: Workspace, lines: list[str], one: Round, rng: np.random.Generator) -> list[str]:
-    """The decision with action:cost:probability on the line of the action that VW's own policy drew; learnt once."""
+    """Return the decision with action:cost:probability on the line of the action that VW drew, after learning it."""
     probabilities = np.array(workspace.predict(lines))
     action = int(rng.choice(probabilities.size, p=probabilities / probabilities.sum()))
     line = len(lines) - probabilities.size + action
@@ -55,7 +55,7 @@ def _labelled(workspace: Workspace, lines: list[str], one: Round, rng: np.random
 
 
 def _check(workspace: Workspace, size: Size, lines: list[str], parsed: list[object]) -> None:
-    """Text and parsed examples must be the same question, with one probability per arm."""
+    """Check that text and parsed examples give the same prediction, with one probability per arm."""
     from_text, from_parsed = workspace.predict(lines), workspace.predict(parsed)
     assert len(from_text) == size.arms, from_text
     assert abs(sum(from_text) - 1.0) < 1e-3, from_text

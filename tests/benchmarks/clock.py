@@ -1,4 +1,4 @@
-"""Time several contenders in turn, so that a machine that slows down slows all of them.
+"""Times several contenders alternately, so that a slower machine slows all of them.
 
 One *slice* is a stretch of calls of one contender. Slices of all contenders alternate, and what is compared is one
 contender's slice with the other's slice of the same turn. The clock is the process's own processor time, over all its
@@ -16,13 +16,13 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
-# A slice is run in about this many parts, which keeps it from being much longer than it has to be.
+# A slice has about this many parts, so that it is not much longer than necessary.
 PARTS = 4
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to time: `run(count)` makes that many calls, each for so many decisions."""
+    """Something to time: `run(count)` makes that many calls, each for `decisions` decisions."""
 
     name: str
     run: Callable[[int], object]
@@ -31,7 +31,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to look: that many slices of at least so many seconds."""
+    """The number of slices and the least duration of each in seconds."""
 
     slices: int
     slice_seconds: float
@@ -49,7 +49,7 @@ class Timing:
         return median(self.seconds)
 
     def ratio(self, other: Timing) -> float:
-        """How many times as long as the other: the median over turns.
+        """Return the ratio to the other timing: the median over the slices.
 
         >>> Timing((1.0, 4.0, 3.0)).ratio(Timing((2.0, 2.0, 2.0)))
         1.5
@@ -58,7 +58,7 @@ class Timing:
 
 
 def each(items: Iterable[Item], call: Callable[[Item], object]) -> Callable[[int], None]:
-    """A `run` that calls with one item after the other, over and over.
+    """Return a `run` that calls the function with the items in a cycle.
 
     >>> run = each("ab", print)
     >>> run(3)
@@ -76,7 +76,7 @@ def each(items: Iterable[Item], call: Callable[[Item], object]) -> Callable[[int
 
 
 def measure(contenders: Sequence[Contender], pace: Pace, on_slice: Callable[[], object]) -> dict[str, Timing]:
-    """Time all contenders slice by slice in turn; `on_slice` is called outside the clock after each."""
+    """Time all contenders alternately, slice by slice; `on_slice` is called after each, outside the clock."""
     counts = [_calls_per_part(contender, pace.slice_seconds) for contender in contenders]
     seconds: list[list[float]] = [[] for _ in contenders]
     for _ in range(pace.slices):
@@ -87,7 +87,7 @@ def measure(contenders: Sequence[Contender], pace: Pace, on_slice: Callable[[], 
 
 
 def _calls_per_part(contender: Contender, slice_seconds: float) -> int:
-    """How many calls fill about one part of a slice; this also warms the contender up."""
+    """Return the number of calls in one part of a slice; this also warms up the contender."""
     part_seconds, count = slice_seconds / PARTS, 1
     while True:
         elapsed = _seconds_of(contender, count)

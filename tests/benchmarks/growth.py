@@ -13,17 +13,17 @@ from tests.benchmarks.workloads import Size
 
 DIMENSIONS = (10, 50, 100, 200)
 ARMS = (10, 100, 1000)
-# A per_arm state holds two m×m matrices per arm; beyond this many cells it is for another kind of model.
+# A per_arm state has two m×m matrices per arm; larger problems need another model.
 PER_ARM_CELLS_MAX = 2_000_000
 WARM_ROUNDS = 30
-# Requests that differ, as far as they fit into so many numbers.
+# The limit of the numbers in all different requests together.
 ROUNDS_MAX = 64
 POOL_NUMBERS_MAX = 2_000_000
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured at one size."""
+    """The timings at one size."""
 
     size: Size
     decide: Timing
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Slope:
-    """The power with which a figure grows: over all sizes, and from the last but one to the largest."""
+    """The exponent of growth: over all sizes, and over the two largest."""
 
     what: str
     overall: float
@@ -41,14 +41,14 @@ class Slope:
 
 
 def grid(dimensions: tuple[int, ...] = DIMENSIONS, arms: tuple[int, ...] = ARMS) -> list[Size]:
-    """Every size for the shared model, and those a per_arm model is meant for."""
+    """Return every size for the shared model, and the small sizes for the per_arm model."""
     shared = [Size("shared", k, m) for k in arms for m in dimensions]
     per_arm = [Size("per_arm", k, m) for k in arms for m in dimensions if k * m * m <= PER_ARM_CELLS_MAX]
     return shared + per_arm
 
 
 def measure_growth(sizes: list[Size], pace: Pace, on_slice: Callable[[], object]) -> list[Cell]:
-    """decide and learn of one row at every size, all sizes in turn."""
+    """Time decide and learn of one row at every size, alternating over the sizes."""
     contenders: list[Contender] = []
     state_bytes = []
     for size in sizes:
@@ -68,7 +68,7 @@ def measure_growth(sizes: list[Size], pace: Pace, on_slice: Callable[[], object]
 
 
 def slopes(cells: list[Cell]) -> list[Slope]:
-    """learn in m for every K, decide in m and in K, and learn in K, which ought to be small."""
+    """Return the exponents of learn and decide in m and in K."""
     found = []
     for model in dict.fromkeys(cell.size.model for cell in cells):
         own = [cell for cell in cells if cell.size.model == model]
@@ -91,7 +91,7 @@ def _slopes_of_line(what: str, sizes: list[int], line: list[Cell]) -> list[Slope
 
 
 def _powers(sizes: list[int], seconds: list[float]) -> tuple[float, float]:
-    """The slope of log seconds over log size, and that between the two largest sizes.
+    """Return the slope of log seconds over log size, and the slope between the two largest sizes.
 
     >>> [round(power, 6) for power in _powers([10, 100, 1000], [1.0, 1.0, 100.0])]
     [1.0, 2.0]

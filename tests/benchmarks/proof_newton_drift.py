@@ -16,11 +16,11 @@ BATCH_ROWS = 10_000
 
 
 def drift(*, updates: int, dimension: int) -> float:
-    """The largest deviation of A⁻¹ from the inverse of independently summed rows, relative to its largest entry."""
+    """Return the largest deviation of A⁻¹ from the inverse of the summed rows, relative to its largest entry."""
     rng = np.random.default_rng(1)
     oracle = Newton(dimension=dimension, targets=1)
     state, gram = oracle.init(), np.eye(dimension)
-    scales = np.geomspace(1.0, 0.01, dimension)  # directions with ten thousand times as much information as others
+    scales = np.geomspace(1.0, 0.01, dimension)  # some directions have ten thousand times the information of others
     for start in range(0, updates, BATCH_ROWS):
         x = rng.standard_normal((min(BATCH_ROWS, updates - start), dimension)) * scales
         state = oracle.update(state, x, rng.random((x.shape[0], 1)))
@@ -30,7 +30,7 @@ def drift(*, updates: int, dimension: int) -> float:
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure and print; returns 1 if the drift is too large."""
     updates, dimension = 1_000_000 + REFACTOR_EVERY - 1, 20
     started = time.perf_counter()
     measured = drift(updates=updates, dimension=dimension)

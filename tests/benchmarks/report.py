@@ -1,4 +1,4 @@
-"""What the benchmark found, as tables and as JSON."""
+"""The results of the benchmark as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Bar:
 
     @property
     def passed(self) -> bool:
-        """Whether it does not."""
+        """Whether the figure is within the limit."""
         return self.figure <= self.limit
 
 
 def bars(set_ups: list[SetUp], cells: list[Cell]) -> list[Bar]:
-    """Everything the benchmark demands."""
+    """Return every bar of the benchmark."""
     found = []
     for set_up in set_ups:
         timings, model = set_up.timings, set_up.size.model
@@ -59,7 +59,7 @@ def bars(set_ups: list[SetUp], cells: list[Cell]) -> list[Bar]:
 
 
 def set_up_table(set_up: SetUp) -> Table:
-    """Microseconds per decision of every contender, and what they are of VW's on text."""
+    """Return microseconds per decision of every contender, and the ratios to VW on text."""
     size, timings = set_up.size, set_up.timings
     title = f"{size.model}: K = {size.arms}, {size.dimension} features, state of {set_up.state_bytes:,} bytes"
     table = _table(title, "", "µs", "of VW predict", "of VW learn")
@@ -70,7 +70,7 @@ def set_up_table(set_up: SetUp) -> Table:
 
 
 def growth_table(cells: list[Cell]) -> Table:
-    """One row per size."""
+    """Return a table with one row per size."""
     table = _table("growth, one row", "model", "K", "m", "decide µs", "learn µs", "state bytes")
     for cell in cells:
         times = (f"{1e6 * timing.median:,.0f}" for timing in (cell.decide, cell.learn))
@@ -80,7 +80,7 @@ def growth_table(cells: list[Cell]) -> Table:
 
 
 def slope_table(slopes: list[Slope]) -> Table:
-    """Exponents of growth."""
+    """Return the table of exponents."""
     table = _table("exponents (slope of log time over log size)", "", "all sizes", "last step")
     for slope in slopes:
         table.add_row(slope.what, f"{slope.overall:.2f}", f"{slope.last:.2f}")
@@ -88,7 +88,7 @@ def slope_table(slopes: list[Slope]) -> Table:
 
 
 def bar_table(found: list[Bar]) -> Table:
-    """What was demanded and whether it was met."""
+    """Return the table of bars."""
     table = _table("bars", "", "found", "at most", "")
     for bar in found:
         verdict = "[green]pass[/]" if bar.passed else "[red]FAIL[/]"
@@ -99,7 +99,7 @@ def bar_table(found: list[Bar]) -> Table:
 def as_json(
     set_ups: list[SetUp], cells: list[Cell], slopes: list[Slope], found: list[Bar], versions: dict[str, str]
 ) -> dict[str, Any]:
-    """All figures, those of single slices too."""
+    """Return all figures, including those of single slices."""
     return {
         "versions": versions,
         "set_ups": [asdict(set_up) for set_up in set_ups],

@@ -15,7 +15,7 @@ MOMENT = Pace(slices=2, slice_seconds=0.001)
 
 
 def ignore() -> None:
-    """After a slice there is nothing to do."""
+    """Do nothing after a slice."""
 
 
 def our_timings(size: Size) -> dict[str, Timing]:
@@ -34,14 +34,14 @@ def our_timings(size: Size) -> dict[str, Timing]:
 
 
 def set_up(decide: float, learn: float, batch: float) -> SetUp:
-    """Timings that are so many times those of VW."""
+    """Timings as multiples of those of VW."""
     seconds = {"decide": decide, "decide, 256 rows": batch, "learn": learn, "VW predict": 1.0, "VW learn": 1.0}
     timings = {name: Timing((2.0 * figure, 3.0 * figure)) for name, figure in seconds.items()}
     return SetUp(Size("shared", 10, 20), timings | {"VW learn": Timing((2.0, 3.0))}, state_bytes=9)
 
 
 def squares(*dimensions: int) -> list[Cell]:
-    """decide takes m seconds, learn m²."""
+    """Return cells where decide takes m seconds and learn m²."""
     sizes = [Size("shared", 1000, m) for m in dimensions]
     return [Cell(size, Timing((size.dimension,)), Timing((size.dimension**2,)), state_bytes=1) for size in sizes]
 

@@ -1,4 +1,4 @@
-"""Requests, warm policies and what is timed of them. Everything is prepared before the clock starts."""
+"""Requests, trained policies and the timed calls. Everything is prepared before the clock starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Size:
     dimension: int
 
     def policy(self) -> SquareCBwK:
-        """A policy of this size, with three costs."""
+        """Return a policy of this size, with three costs."""
         return SquareCBwK(
             arms=self.arms,
             dimension=self.dimension,
@@ -47,7 +47,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Round:
-    """One request and what playing an arm in it would bring."""
+    """One request, an arm, and its reward and costs."""
 
     features: Array  # (1, *row_shape)
     uniforms: Array  # (1,)
@@ -57,7 +57,7 @@ class Round:
 
 
 def make_rounds(size: Size, count: int, rng: np.random.Generator) -> list[Round]:
-    """Rounds that all differ."""
+    """Return different rounds."""
     return [
         Round(
             features=rng.random((1, *size.row_shape)),
@@ -71,7 +71,7 @@ def make_rounds(size: Size, count: int, rng: np.random.Generator) -> list[Round]
 
 
 def warm_state(policy: SquareCBwK, rounds: list[Round], count: int) -> State:
-    """The state after that many learnt rounds."""
+    """Return the state after learning `count` rounds."""
     state = policy.init()
     for one in islice(cycle(rounds), count):
         state = policy.learn(state, one.features, one.arm, one.reward, one.costs)
@@ -79,19 +79,19 @@ def warm_state(policy: SquareCBwK, rounds: list[Round], count: int) -> State:
 
 
 def decide(policy: SquareCBwK, state: State, rounds: list[Round], name: str = "decide") -> Contender:
-    """One row per decide."""
+    """Return a contender: one row per decide."""
     return Contender(name, each(rounds, lambda one: policy.decide(state, one.features, one.uniforms)))
 
 
 def decide_batch(policy: SquareCBwK, state: State, size: Size, rng: np.random.Generator) -> Contender:
-    """256 rows per decide."""
+    """Return a contender: 256 rows per decide."""
     batches = [(rng.random((BATCH_ROWS, *size.row_shape)), rng.random(BATCH_ROWS)) for _ in range(4)]
     run = each(batches, lambda batch: policy.decide(state, *batch))
     return Contender(f"decide, {BATCH_ROWS} rows", run, decisions=BATCH_ROWS)
 
 
 def learn(policy: SquareCBwK, state: State, rounds: list[Round], name: str = "learn") -> Contender:
-    """One row per learn, each from the state before."""
+    """Return a contender: one row per learn, each from the previous state."""
 
     def one_more(one: Round) -> None:
         nonlocal state
@@ -101,7 +101,7 @@ def learn(policy: SquareCBwK, state: State, rounds: list[Round], name: str = "le
 
 
 def commit_settle(policy: SquareCBwK, state: State, rounds: list[Round]) -> Contender:
-    """The same work as learn where decide has already made the ticket: commit, then settle."""
+    """Return a contender: commit and settle of a ticket, which together do what learn does."""
     tickets = [(policy.decide(state, one.features, one.uniforms).ticket, one) for one in rounds]
 
     def one_more(pair: tuple[Ticket, Round]) -> None:
@@ -113,7 +113,7 @@ def commit_settle(policy: SquareCBwK, state: State, rounds: list[Round]) -> Cont
 
 
 def encode_context(rng: np.random.Generator) -> Contender:
-    """Twenty mixed features by name, as a service receives them."""
+    """Return a contender: the encoding of twenty mixed features by name."""
     features: tuple[Feature, ...] = (
         *(NumberFeature(f"number{i}", 0, 24) for i in range(8)),
         *(CategoryFeature(f"category{i}", ("a", "b", "c", "d")) for i in range(8)),
