@@ -44,6 +44,19 @@ def test_the_library_has_no_import_cycle_not_even_for_types():
     assert tidy.import_cycle(graph) == []
 
 
+def test_the_service_has_no_import_cycle_not_even_for_types():
+    graph = tidy.import_graph(tidy.service_sources())
+    assert {"service.app", "service.engine", "service.reads", "service.store.tables"} <= set(graph)
+    assert "service.store.database" in graph["service.app"]
+    assert tidy.import_cycle(graph) == []
+
+
+def test_the_client_has_no_import_cycle_not_even_for_types():
+    graph = tidy.import_graph(tidy.client_sources())
+    assert any(graph.values())
+    assert tidy.import_cycle(graph) == []
+
+
 def test_exactly_one_module_uses_each_constant_of_the_presets():
     (presets,) = [source for source in tidy.library_sources() if source.name == "cbwk_core/presets.py"]
     users = tidy.constant_users(presets, tidy.pure_sources())

@@ -64,6 +64,16 @@ def library_sources() -> list[Source]:
     return [source for source in python_sources() if source.name.startswith("cbwk_core/")]
 
 
+def service_sources() -> list[Source]:
+    """Return every Python file of the service."""
+    return [source for source in python_sources() if source.name.startswith("service/")]
+
+
+def client_sources() -> list[Source]:
+    """Return every Python file of the client."""
+    return [source for source in python_sources() if source.name.startswith(("cbwk_client/", "service/client/"))]
+
+
 def clearly_named_sources() -> list[Source]:
     """Return every Python file in which unclear names are forbidden."""
     return [source for source in python_sources() if source.name.startswith(CLEAR_NAME_ROOTS)]
