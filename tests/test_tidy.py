@@ -28,6 +28,10 @@ def test_no_file_of_the_library_is_too_long_to_read():
     assert violations(tidy.long_core_files, tidy.library_sources()) == []
 
 
+def test_no_file_of_the_service_is_too_long_to_read():
+    assert violations(tidy.long_service_files, tidy.service_sources()) == []
+
+
 def test_every_long_file_of_the_library_exists_and_needs_its_exception():
     lines = {source.name: len(source.text.splitlines()) for source in tidy.library_sources()}
     assert all(reason and lines[name] > tidy.CORE_FILE_LINES_MAX for name, reason in tidy.LONG_CORE_FILES.items())
@@ -118,6 +122,7 @@ BAD = [
     (tidy.long_functions, "class A:\n    async def f(self):\n" + "        pass\n" * 70),
     (tidy.long_files, "\n" * 601),
     (tidy.long_core_files, "\n" * 401),
+    (tidy.long_service_files, "\n" * 501),
     (tidy.unclear_names, Source("cbwk_core/plain.py", "")),
     (tidy.unclear_names, Source("cbwk_core/parts/__init__.py", "")),
     (tidy.unclear_names, Source("tests/service/test_leaves.py", "")),
@@ -149,6 +154,7 @@ GOOD = [
     (tidy.long_functions, lines_of_function(70)),
     (tidy.long_files, "\n" * 600),
     (tidy.long_core_files, "\n" * 400),
+    (tidy.long_service_files, "\n" * 500),
     (tidy.unclear_names, Source("cbwk_core/arrays.py", "class Explained: ...\nplain = one = 1\ndef left(): ...")),
     (tidy.impure_calls, "import numpy as np\ndef f(rng: np.random.Generator):\n    return rng.random()"),
     (tidy.impure_calls, "def f(state):\n    '''>>> print(f(1))'''\n    return state.open()"),
@@ -300,5 +306,5 @@ def test_a_public_class_or_function_without_an_example_is_found(bad):
 def test_every_rule_has_a_bad_and_a_good_example():
     rule_annotations = {"source": Source, "return": Iterator[str]}
     rules = {rule for rule in vars(tidy).values() if getattr(rule, "__annotations__", None) == rule_annotations}
-    assert len(rules) == 10
+    assert len(rules) == 11
     assert {rule for rule, _ in BAD} == {rule for rule, _ in GOOD} == rules

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORE_FILE_LINES_MAX = 400
+SERVICE_FILE_LINES_MAX = 500
 # The files of the library that may be longer, each with the reason.
 LONG_CORE_FILES: dict[str, str] = {}
 # Names of modules and classes that do not say what the thing is, and the folders in which they are forbidden.
@@ -128,6 +129,13 @@ def long_core_files(source: Source) -> Iterator[str]:
     lines = len(source.text.splitlines())
     if lines > CORE_FILE_LINES_MAX and source.name not in LONG_CORE_FILES:
         yield source.at(lines, f"{lines} lines, {CORE_FILE_LINES_MAX} are allowed in the library")
+
+
+def long_service_files(source: Source) -> Iterator[str]:
+    """Find files of the service that are too long to read."""
+    lines = len(source.text.splitlines())
+    if lines > SERVICE_FILE_LINES_MAX:
+        yield source.at(lines, f"{lines} lines, {SERVICE_FILE_LINES_MAX} are allowed in the service")
 
 
 def unclear_names(source: Source) -> Iterator[str]:
