@@ -17,7 +17,9 @@ from starlette.responses import Response
 from service import openapi
 from service.auth import KeyRing
 from service.components import Components
+from service.dependencies import CommandRunner
 from service.evaluation.runner import Evaluations
+from service.gauges import gauges
 from service.hot.endpoints import HOT_ROUTES, endpoint
 from service.hot.exchange import HotPath
 from service.hot.refusal import Refusals
@@ -27,7 +29,6 @@ from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, N
 from service.responses import database_problem, problem_answer, query_errors
 from service.routes import admin, campaigns, evaluations, health
 from service.routes.dashboard import add_pages
-from service.routes.dependencies import CommandRunner
 from service.settings import Settings
 from service.store.database import Database
 
@@ -99,7 +100,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(SQLAlchemyError, _database_error)
     metrics.queue_depth.set_function(lambda: getattr(components.engine, "queued", 0))
-    metrics.read_gauges_with(lambda: health.gauges(components.database))
+    metrics.read_gauges_with(lambda: gauges(components.database))
     return app
 
 

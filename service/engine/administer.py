@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, select
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
 from service.domain.config import check_config
+from service.domain.config import check_new_config as check_new_config
 from service.domain.horizon import due_estimate
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus

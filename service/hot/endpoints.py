@@ -13,14 +13,14 @@ from msgspec.json import Decoder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.access import authorised
 from service.auth import Principal
+from service.dependencies import metrics_of, submit_together
 from service.engine.commands import Answer, Command
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
 from service.problems import Problem
 from service.responses import Json
-from service.routes.access import authorised
-from service.routes.dependencies import metrics_of, submit_together
 from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
 ROLE = "decider"

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from service.auth import checked_role, key_digest
 from service.components import Components
+from service.dependencies import DEADLINE_PASSED
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.hot.endpoints import ROLE, Submission
@@ -28,7 +29,6 @@ from service.middleware import CLIENT_GONE, INTERNAL_ERROR, SECURITY_HEADERS
 from service.openapi import HotRoute
 from service.problems import Problem, Unavailable
 from service.responses import problem_answer
-from service.routes.dependencies import DEADLINE_PASSED
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from service import reads
+from service.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
+from service.dependencies import PageQuery, keyring_of, parsed, read, show, submitted
 from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
 from service.engine.model_export import exported_model
 from service.ids import is_id
@@ -17,8 +19,6 @@ from service.limits import TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
 from service.openapi import answers, gives_octets, streams, takes, takes_octets
 from service.problems import NotFound
 from service.responses import json_answer
-from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.routes.dependencies import PageQuery, keyring_of, parsed, read, show, submitted
 from service.schemas import admin as bodies
 
 router = APIRouter(prefix="/admin", tags=["admin"])

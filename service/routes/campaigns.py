@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import reads
-from service.domain.config import check_new_config
+from service.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
+from service.dependencies import PageQuery, parsed, show, submitted
+from service.engine.administer import check_new_config
 from service.engine.commands import CreateCampaign, PatchCampaign, SetStatus
 from service.openapi import answers, takes
-from service.routes.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.routes.dependencies import PageQuery, parsed, show, submitted
 from service.schemas.admin import CampaignChanged
 from service.schemas.base import Status
 from service.schemas.campaign import CampaignConfig, CampaignPage, CampaignPatch, CampaignView

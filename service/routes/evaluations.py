@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import reads
+from service.access import Admin, ReadableCampaign, WritableCampaign
+from service.dependencies import PageQuery, database_of, parsed, read, show
 from service.evaluation.request import check_request
 from service.evaluation.runner import Evaluations
 from service.openapi import answers, takes
 from service.responses import json_answer
-from service.routes.access import Admin, ReadableCampaign, WritableCampaign
-from service.routes.dependencies import PageQuery, database_of, parsed, read, show
 from service.schemas.base import DECISION_ID
 from service.schemas.evaluations import EvaluationPage, EvaluationRequest, EvaluationStarted, EvaluationView
 from service.schemas.uplift import UpliftView

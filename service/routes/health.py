@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fastapi import APIRouter
-from prometheus_client.core import Metric
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service import reads
-from service.metrics import CONTENT_TYPE, gauge
-from service.money import ONE
+from service.access import authorised
+from service.dependencies import engine_of, keyring_of, metrics_of, read
+from service.metrics import CONTENT_TYPE
 from service.openapi import answers, streams
 from service.problems import Forbidden
 from service.responses import json_answer
-from service.routes.access import authorised
-from service.routes.dependencies import engine_of, keyring_of, metrics_of, read
 from service.schemas.admin import Liveness, Readiness
-from service.store.database import Database
 
 router = APIRouter(tags=["health"])
 
@@ -48,21 +43,3 @@ async def show_metrics(request: Request) -> Response:
             raise Forbidden("this key is limited to campaigns, and metrics are of all", kind="key-limited")
     text = await run_in_threadpool(metrics_of(request).text)
     return Response(text, media_type=CONTENT_TYPE)
-
-
-def gauges(database: Database | None) -> Iterator[Metric]:
-    """Yield accounts, open holds and prices of all campaigns that are not archived."""
-    found = reads.Gauges([], {}, {})
-    if database is not None:
-        with database.read() as connection:
-            found = reads.gauges(connection)
-    by_resource = ("campaign", "resource")
-    for part in ("granted", "held", "spent", "overrun"):
-        amounts = [
-            ((account.campaign_id, account.resource), getattr(account, part) / ONE) for account in found.accounts
-        ]
-        yield gauge(f"cbwk_budget_{part}_units", f"Budget {part}, in units.", by_resource, amounts)
-    holds = [((campaign,), count) for campaign, count in found.open_holds.items()]
-    yield gauge("cbwk_open_holds", "Decisions waiting for feedback.", ("campaign",), holds)
-    text = "Price of a unit at the last decision, in reward."
-    yield gauge("cbwk_price", text, by_resource, found.prices.items())

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from cbwk_core import NULL_ARM, RULES_VERSION, SquareCBwK, two_stage
+from cbwk_core import NULL_ARM, SquareCBwK, two_stage
 from service import reads
 from service.domain.campaign import Campaign
 from service.engine import stage_one

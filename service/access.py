@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from service.auth import Principal, checked_role
+from service.dependencies import keyring_of
 from service.problems import Forbidden, Unauthorized
-from service.routes.dependencies import keyring_of
 
 
 async def authorised(request: Request, role: str) -> Principal:
