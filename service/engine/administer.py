@@ -11,8 +11,7 @@ from sqlalchemy import Connection, insert, select
 
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
-from service.domain.config import check_config
-from service.domain.config import check_new_config as check_new_config
+from service.domain.config import check_config, check_new_config
 from service.domain.horizon import due_estimate
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
@@ -23,6 +22,11 @@ from service.times import moment_microseconds
 
 log = structlog.get_logger(__name__)
 ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
+
+
+def check_creation(config: dict[str, Any]) -> None:
+    """Raise a Problem that lists what a new campaign cannot have; before it is queued."""
+    check_new_config(config)
 
 
 def create_campaign(connection: Connection, command: CreateCampaign, now: int) -> Answer | Problem:

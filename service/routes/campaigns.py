@@ -11,7 +11,7 @@ from starlette.responses import Response
 from service import reads
 from service.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
 from service.dependencies import PageQuery, parsed, show, submitted
-from service.engine.administer import check_new_config
+from service.engine.administer import check_creation
 from service.engine.commands import CreateCampaign, PatchCampaign, SetStatus
 from service.openapi import answers, takes
 from service.schemas.admin import CampaignChanged
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 async def create_campaign(request: Request, principal: UnlimitedAdmin) -> Response:
     """Create a campaign and grant its budgets."""
     config = (await parsed(request, CampaignConfig)).as_json()
-    check_new_config(config)
+    check_creation(config)
     return await submitted(request, CreateCampaign(config, principal.key_id))
 
 
