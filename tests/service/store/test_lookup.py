@@ -60,7 +60,7 @@ def test_more_is_asked_than_one_statement_of_sqlite_takes(filled):
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 @pytest.mark.parametrize(("lookup", "column"), [(BY_ID, "decision_id"), (OUTCOMES, "decision")])
 def test_postgresql_goes_by_both_columns_also_with_a_plan_made_when_there_were_no_rows(database, lookup, column):
-    statement = lookup._in_arrays.replace("%s", "$1", 1).replace("%s", "$2", 1)
+    statement = lookup._by_arrays.replace("%s", "$1", 1).replace("%s", "$2", 1)
     with database.write() as connection:
         connection.execute(text("SET LOCAL plan_cache_mode = force_generic_plan"))
         connection.exec_driver_sql(f"PREPARE asked (text, text) AS {statement}")

@@ -1,23 +1,25 @@
-"""No statement of the hot path grows with the log: SQLite is asked how it would go about each of them."""
+"""No statement of the hot path grows with the log: SQLite explains the plan of each of them."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 
-from service.engine import rows
+from service.engine import changes, rows
 from service.store import tables
 from service.store.bulk_insert import append_columns
 
 HOT = {
     name: statement._of_campaign if isinstance(statement, rows.Lookup) else statement
-    for name, statement in vars(rows).items()
+    for name, statement in (vars(rows) | vars(changes)).items()
     if isinstance(statement, rows.Prepared | rows.Lookup) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
 }
 
 
 def plan_of(connection, statement, among):
-    """What SQLite says it would do."""
+    """The steps of SQLite's plan."""
     compiled = statement._text(connection, among)
     sql = compiled.sql
     for _ in range(sql.count("?")):
@@ -32,7 +34,7 @@ def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name)
         steps = plan_of(connection, HOT[name], 0 if "HOLD" in name else 4)
     assert steps
     assert all(step.startswith(("SEARCH", "USE TEMP B-TREE")) for step in steps), steps
-    if name not in ("_ACCOUNTS", "_BIRTHS"):  # they have one condition: the campaign
+    if name not in ("_ACCOUNTS", "_CREATION_TIMES"):  # their only condition is the campaign
         assert any("campaign=? AND" in step or "AND campaign=?" in step for step in steps), steps
 
 
@@ -47,22 +49,23 @@ def test_decisions_of_several_campaigns_are_found_one_by_one_by_their_ids(databa
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
-def test_postgresql_closes_a_few_of_many_holds_by_their_key_although_it_has_closed_some_when_there_were_few(database):
+def test_postgresql_closes_holds_by_their_key_also_after_it_has_closed_some_of_a_few(database):
     made = {"expires_at": [5] * 20_000, "campaign": [1] * 20_000, "decision": range(20_000), "amounts": ["[]"] * 20_000}
     with database.write() as connection:
         for decision in range(10):
-            rows.run_on_arrays(
-                connection, rows._CLOSE_HOLDS, [(5, 1, decision), (5, 2, decision)], prepare=False
-            ).close()
+            pairs = [(5, 1, decision), (5, 2, decision)]
+            changes.run_on_arrays(connection, changes._CLOSE_HOLDS, pairs, prepare=False).close()
         append_columns(connection, tables.hold, [made])
         before = read_one_by_one(connection)
-        assert rows._close_holds(connection, [(5, 1, 7), (5, 1, 9_000)]) == 2
+        campaign, closed = SimpleNamespace(number=1), [(5, 7), (5, 9_000)]
+        locked = SimpleNamespace(campaign=campaign, closed_holds=closed, emptied_holds=[])
+        changes._move_holds(connection, [locked])
         assert read_one_by_one(connection) == before
         left = connection.execute(text("SELECT count(*) FROM hold")).scalar_one()
     assert left == 19_998
 
 
 def read_one_by_one(connection):
-    """How often this transaction has gone through all holds."""
+    """How often this transaction has scanned all holds."""
     seen = "SELECT pg_stat_get_xact_numscans('hold'::regclass)"
     return connection.execute(text(seen)).scalar_one()
