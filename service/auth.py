@@ -38,14 +38,6 @@ class Principal:
     role: str
     campaigns: frozenset[str] | None  # None: all
 
-    def sees(self, campaign_id: str) -> bool:
-        """Return whether the key may see the campaign.
-
-        >>> Principal("key-1", "ads", "decider", frozenset({"spring"})).sees("summer")
-        False
-        """
-        return self.campaigns is None or campaign_id in self.campaigns
-
     def check_campaign(self, campaign_id: str) -> None:
         """Raise NotFound, as if there were no such campaign, where the key may not see it."""
         if self.campaigns is not None and campaign_id not in self.campaigns:

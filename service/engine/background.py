@@ -1,4 +1,4 @@
-"""Long computations beside the event loop, in threads that nobody waits for when the process ends."""
+"""Long computations beside the event loop, in threads that do not delay the end of the process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Result = TypeVar("Result")
 
 
 async def in_background(function: Callable[..., Result], *arguments: Any) -> Result:
-    """What the function returns or raises. An executor's threads would keep a process that was told to stop."""
+    """Return what the function returns, or raise what it raises. Threads of an executor would delay a stop."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 
     def run() -> None:
         try:
             result = function(*arguments)
-        except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
-            tell(future.set_exception, error)
+        except Exception as error:  # noqa: BLE001 - raised where the caller awaits
+            deliver(future.set_exception, error)
         else:
-            tell(future.set_result, result)
+            deliver(future.set_result, result)
 
-    def tell(setter: Callable[[Any], None], outcome: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+    def deliver(setter: Callable[[Any], None], outcome: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: None if future.done() else setter(outcome))
 
     Thread(target=run, name="cbwk-background", daemon=True).start()

@@ -106,7 +106,7 @@ def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
 
 
 def decide(
-    work: LockedCampaign, requests: Sequence[Decide], existing: dict[str, Any], vectors: Vectors | None = None
+    locked: LockedCampaign, requests: Sequence[Decide], existing: dict[str, Any], vectors: Vectors | None = None
 ) -> list[Answer | Problem]:
     """Answer every request of a campaign: repeats from the stored rows, the others by one call of the policy.
 
@@ -114,32 +114,32 @@ def decide(
     within the batch finds its first. `vectors` are the encoded contexts of all requests, if they are encoded.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
-    before = len(work.changes.decisions)
+    before = len(locked.changes.decisions)
     fresh, repeats = _without_repeats(requests, existing)
-    if work.status != "active" or work.campaign.has_ended(work.now):
-        reason = work.status if work.status != "active" else ENDED
+    if locked.status != "active" or locked.campaign.has_ended(locked.now):
+        reason = locked.status if locked.status != "active" else ENDED
         for index in fresh:
-            answers[index] = _unstored(work, requests[index], reason)
-    elif work.campaign.has_baseline:
+            answers[index] = _unstored(locked, requests[index], reason)
+    elif locked.campaign.has_baseline:
         for index in fresh:
             if requests[index].actions is None:
-                _decide_own_arms(work, requests, [index], answers)
+                _decide_own_arms(locked, requests, [index], answers)
     else:
         own = [index for index in fresh if requests[index].actions is None]
-        _decide_own_arms(work, requests, own, answers, vectors)
+        _decide_own_arms(locked, requests, own, answers, vectors)
     for index in fresh:
         if answers[index] is None:
-            answers[index] = _decide_with_actions(work, requests[index])
+            answers[index] = _decide_with_actions(locked, requests[index])
     if repeats:
-        made = work.changes.decisions[before:]
+        made = locked.changes.decisions[before:]
         existing |= {row["decision_id"]: row for columns in made for row in rows_of(columns)}
         for index in repeats:
             if requests[index].decision_id in existing:
-                answers[index] = _repeat(work, requests[index], existing)
+                answers[index] = _repeat(locked, requests[index], existing)
         # The first of these was refused, or needed no row: each is decided for itself.
         left = [index for index in repeats if answers[index] is None]
         if left:
-            for index, answer in zip(left, decide(work, [requests[index] for index in left], existing), strict=True):
+            for index, answer in zip(left, decide(locked, [requests[index] for index in left], existing), strict=True):
                 answers[index] = answer
     return [answer if answer is not None else Invalid("the request was not decided") for answer in answers]
 
@@ -159,22 +159,22 @@ def _without_repeats(requests: Sequence[Decide], existing: Mapping[str, Any]) ->
     return fresh, repeats
 
 
-def _repeat(work: LockedCampaign, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
+def _repeat(locked: LockedCampaign, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
     row = existing[request.decision_id or ""]
     if not is_same_request(row, request):
         return Conflict("this decision_id was used with another body", kind="decision-id-reused")
-    return Answer(answer_of(work.campaign, row, request.explain), replayed=True)
+    return Answer(answer_of(locked.campaign, row, request.explain), replayed=True)
 
 
 def _decide_own_arms(
-    work: LockedCampaign,
+    locked: LockedCampaign,
     requests: Sequence[Decide],
     rows: Sequence[int],
     answers: list[Answer | Problem | None],
     vectors: Vectors | None = None,
 ) -> None:
     """Answer the requests for the campaign's own arms, given by their indices, by one call of the policy."""
-    campaign = work.campaign
+    campaign = locked.campaign
     if campaign.has_baseline or any(requests[index].baseline for index in rows):
         for index in rows:
             request = requests[index]
@@ -195,17 +195,17 @@ def _decide_own_arms(
     features = campaign.features(vectors, campaign.arm_vectors)
     asked = [requests[index] for index in rows]
     exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
-    uniforms = work.uniforms(len(rows))
-    choice = campaign.policy.decide(work.state, features, uniforms, exclude=exclude, free=work.ledger.free())
+    uniforms = locked.uniforms(len(rows))
+    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=locked.ledger.free())
     shadow = None
     if campaign.has_baseline:
-        options = Options(features, campaign.holds, campaign.arms, asked[0].baseline, work.ledger.free())
-        choice, shadow = baseline_choice(campaign, work.state, choice, options)
-    bodies = record(work, asked, choice, campaign.holds, campaign.arms, shadow)
+        options = Options(features, campaign.holds, campaign.arms, asked[0].baseline, locked.ledger.free())
+        choice, shadow = baseline_choice(campaign, locked.state, choice, options)
+    bodies = record(locked, asked, choice, campaign.holds, campaign.arms, shadow)
     for index, body in zip(rows, bodies, strict=False):
         answers[index] = Answer(body)
     for index in rows[len(bodies) :]:
-        answers[index] = _unstored(work, requests[index], ENDED)
+        answers[index] = _unstored(locked, requests[index], ENDED)
 
 
 def _encoded_one_by_one(
@@ -222,15 +222,15 @@ def _encoded_one_by_one(
     return good, np.array(encoded)
 
 
-def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Problem:
+def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Problem:
     """A request that brings its own arms."""
-    campaign = work.campaign
+    campaign = locked.campaign
     if campaign.arm_encoder is None:
         return Invalid("actions need a campaign with model shared", kind="actions-not-shared")
     misfit = baseline_problem(campaign, request.baseline, request.actions, request.exclude)
     if misfit is not None:
         return misfit
-    if is_under_way(campaign, work.state):
+    if is_under_way(campaign, locked.state):
         return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
     try:
         context = campaign.encode(request.context)[None]
@@ -247,15 +247,17 @@ def _decide_with_actions(work: LockedCampaign, request: Decide) -> Answer | Prob
     banned = set(request.exclude)
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
-    amounts, free = np.array(holds, dtype=np.float64), work.ledger.free()
-    choice = campaign.policy.decide(work.state, features, work.uniforms(1), exclude=exclude, free=free, holds=amounts)
+    amounts, free = np.array(holds, dtype=np.float64), locked.ledger.free()
+    choice = campaign.policy.decide(
+        locked.state, features, locked.uniforms(1), exclude=exclude, free=free, holds=amounts
+    )
     shadow = None
     if campaign.has_baseline:
         choice, shadow = baseline_choice(
-            campaign, work.state, choice, Options(features, holds, ids, request.baseline, free)
+            campaign, locked.state, choice, Options(features, holds, ids, request.baseline, free)
         )
-    bodies = record(work, [request], choice, holds, ids, shadow)
-    return Answer(bodies[0]) if bodies else _unstored(work, request, ENDED)
+    bodies = record(locked, [request], choice, holds, ids, shadow)
+    return Answer(bodies[0]) if bodies else _unstored(locked, request, ENDED)
 
 
 def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_]:
@@ -269,18 +271,18 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
     return mask
 
 
-def _unstored(work: LockedCampaign, request: Decide, reason: str) -> Answer:
+def _unstored(locked: LockedCampaign, request: Decide, reason: str) -> Answer:
     """The answer of a campaign that is paused, archived or at its end: null, no round, nothing kept."""
     return Answer(
         {
-            "decision_id": request.decision_id or uuid7(work.now),
-            "campaign_id": work.campaign.id,
+            "decision_id": request.decision_id or uuid7(locked.now),
+            "campaign_id": locked.campaign.id,
             "arm": None,
             "reason": reason,
             "probability": 1.0,
             "hold": {},
             "expires_at": None,
-            "round": int(work.state.round[0]),
-            "policy_version": work.policy_version,
+            "round": int(locked.state.round[0]),
+            "policy_version": locked.policy_version,
         }
     )

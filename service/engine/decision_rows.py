@@ -1,7 +1,7 @@
-"""New decisions as the log keeps them, column by column, and as they are answered.
+"""Records new decisions: their columns for the log, their holds, and their response bodies.
 
-A batch has hundreds of decisions that share most of what is kept of them. Put together as rows they would cost more
-than everything else that is done for them; as columns each is a list that is made in one go.
+The decisions of a batch share most of their columns. Built row by row they would take more time than everything else;
+built column by column each column is one list, or one value for all rows.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from service.domain.tickets import numbers_kept
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Decide
 from service.ids import uuid7
-from service.store.bulk_insert import compact_column as alike
-from service.store.bulk_insert import constant_column as same
+from service.store.bulk_insert import compact_column, constant_column
 
 DIGEST_BYTES = 8
 
 
 def record(
-    work: LockedCampaign,
+    locked: LockedCampaign,
     requests: Sequence[Decide],
     choice: Choice,
     holds: Sequence[Sequence[int]],
@@ -40,22 +39,24 @@ def record(
     made = len(requests) - choice.reason.count(ENDED)
     if not made:
         return []
-    campaign, ticket = work.campaign, choice.ticket
+    campaign, ticket = locked.campaign, choice.ticket
     if holds is campaign.holds:
         names, texts = campaign.named_arms
     else:
         names, texts = [*arm_ids, None], [*map(to_json, holds), None]
     arms, asked = choice.arm.tolist()[:made], requests[:made]
-    columns = columns_of(asked, choice, ticket, _of_campaign(work, asked, choice, arms, names, texts))
+    columns = columns_of(asked, choice, ticket, _of_campaign(locked, asked, choice, arms, names, texts))
     if shadow is not None:
-        columns["shadow"] = same(shadow, made)
-    work.changes.decisions.append(columns)
-    work.sequence += made
+        columns["shadow"] = constant_column(shadow, made)
+    locked.changes.decisions.append(columns)
+    locked.sequence += made
     played = [holds[arm] for arm in arms if arm != NULL_ARM]
     if played:
-        work.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
-        work.changes.holds.append(holds_of(columns))
-    work.state = campaign.policy.commit(work.state, ticket if made == len(requests) else ticket.rows(slice(0, made)))
+        locked.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
+        locked.changes.holds.append(holds_of(columns))
+    locked.state = campaign.policy.commit(
+        locked.state, ticket if made == len(requests) else ticket.rows(slice(0, made))
+    )
     if shadow is not None or any(request.explain for request in requests):
         return [
             answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)
@@ -94,69 +95,71 @@ def _of_each(
         "campaign": [locked.campaign.number for locked in campaigns],
         "sequence": [locked.sequence + 1 for locked in campaigns],
         "decision_id": [one.decision_id or uuid7(locked.now) for locked, one in zip(campaigns, requests, strict=True)],
-        "config_version": alike([locked.campaign.version for locked in campaigns]),
+        "config_version": compact_column([locked.campaign.version for locked in campaigns]),
         "policy_version": [locked.to_learn + count for locked, count in zip(campaigns, learnt, strict=True)],
-        "place": same(0, made),
+        "place": constant_column(0, made),
         "arm": arms,
         "arm_id": [locked.campaign.named_arms[0][arm] for locked, arm in pairs],
         "gamma": thought.gamma[:, 0].tolist(),
         "prices": [prices[at : at + width] for at in range(0, made * width, width)],
         "hold": [locked.campaign.named_arms[1][arm] for locked, arm in pairs],
-        "decided_at": alike([locked.now for locked in campaigns]),
-        "expires_at": alike(
+        "decided_at": compact_column([locked.now for locked in campaigns]),
+        "expires_at": compact_column(
             [None if arm == NULL_ARM else locked.now + locked.campaign.ttl_micros for locked, arm in pairs]
         ),
     }
 
 
 def _of_campaign(
-    work: LockedCampaign,
+    locked: LockedCampaign,
     requests: Sequence[Decide],
     choice: Choice,
     arms: Sequence[int],
     arm_ids: Sequence[str | None],
     holds: Sequence[str | None],
 ) -> Columns:
-    """What the table `decision` keeps of decisions of one campaign that is the campaign's own, or the same in all.
+    """The columns of the table `decision` that depend on the campaign, n rows of one campaign.
 
-    Index -1 of ids and holds is the null arm's: none.
+    Index -1 of ids and holds is the null arm, which has none.
     """
-    campaign, thought, now, made = work.campaign, choice.thought, work.now, len(requests)
-    assert thought is not None, "our policy says what it thought"
+    campaign, thought, now, made = locked.campaign, choice.thought, locked.now, len(requests)
+    assert thought is not None, "our policy reports its thought"
     expires_at = now + campaign.ttl_micros
     return {
-        "campaign": same(campaign.number, made),
-        "sequence": range(work.sequence + 1, work.sequence + 1 + made),
+        "campaign": constant_column(campaign.number, made),
+        "sequence": range(locked.sequence + 1, locked.sequence + 1 + made),
         "decision_id": [request.decision_id or uuid7(now) for request in requests],
-        "config_version": same(campaign.version, made),
-        "policy_version": same(work.policy_version, made),
+        "config_version": constant_column(campaign.version, made),
+        "policy_version": constant_column(locked.policy_version, made),
         "place": range(made),
         "arm": arms,
         "arm_id": [arm_ids[arm] for arm in arms],
-        "gamma": same(float(thought.gamma[0, 0]), made),
-        "prices": same(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
+        "gamma": constant_column(float(thought.gamma[0, 0]), made),
+        "prices": constant_column(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
         "hold": [holds[arm] for arm in arms],
-        "decided_at": same(now, made),
-        "expires_at": alike([None if arm == NULL_ARM else expires_at for arm in arms]),
+        "decided_at": constant_column(now, made),
+        "expires_at": compact_column([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
 
 
-def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, theirs: Columns) -> Columns:
-    """What the table `decision` keeps: what is `theirs`, the campaign's or the campaigns', and the rest."""
+def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_campaign: Columns) -> Columns:
+    """All columns of the table `decision`; `of_campaign` are those that depend on the campaign."""
     made = len(requests)
-    assert choice.thought is not None, "our policy says what it thought"
+    assert choice.thought is not None, "our policy reports its thought"
     _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
-    plain = not any(exclude) and not any(baseline) and actions.count(None) == made
-    nothing = same(None, made)
+    bare = not any(exclude) and not any(baseline) and actions.count(None) == made
+    nothing = constant_column(None, made)
     return {
-        **theirs,
-        "request_digest": same(b"", made) if plain else [_digest(one) if says_more(one) else b"" for one in requests],
+        **of_campaign,
+        "request_digest": constant_column(b"", made)
+        if bare
+        else [_digest(one) if says_more(one) else b"" for one in requests],
         "round": ticket.round.tolist()[:made],
-        "reason": alike([*choice.reason[:made]]),
+        "reason": compact_column([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
         "context": [orjson.dumps(context).decode() for context in contexts],
-        "exclude": nothing if plain else [to_json(sorted(one)) if one else None for one in exclude],
-        "actions": nothing if plain else [None if one is None else to_json(one) for one in actions],
+        "exclude": nothing if bare else [to_json(sorted(one)) if one else None for one in exclude],
+        "actions": nothing if bare else [None if one is None else to_json(one) for one in actions],
         "shadow": nothing,
         "numbers": numbers_kept(ticket)[:made],
         "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
@@ -164,9 +167,9 @@ def columns_of(requests: Sequence[Decide], choice: Choice, ticket: Ticket, their
 
 
 def is_same_request(row: Any, request: Decide) -> bool:
-    """Whether a stored decision was asked for in the same words, in any order and with 1 for 1.0.
+    """Whether a stored decision answered the same request: in any order of keys, and with 1 equal to 1.0.
 
-    Where the request was a context and nothing else the row keeps all of it, and no digest.
+    A row of a request with a context and nothing else keeps the context and no digest.
     """
     if row["request_digest"]:
         return bool(row["request_digest"] == _digest(request))
@@ -174,12 +177,12 @@ def is_same_request(row: Any, request: Decide) -> bool:
 
 
 def says_more(request: Decide) -> bool:
-    """Whether a request is for more than an arm for its context."""
+    """Whether a request has more than a context: exclusions, actions or a baseline."""
     return bool(request.exclude or request.actions is not None or request.baseline)
 
 
 def _digest(request: Decide) -> bytes:
-    """Of context, exclusions and actions in a canonical form."""
+    """The digest of context, exclusions and actions in a canonical form."""
     digest = blake2b(_sorted(request.context), digest_size=DIGEST_BYTES)
     if says_more(request):
         digest.update(_sorted(_canonical([sorted(request.exclude), request.actions, *request.baseline])))
@@ -191,7 +194,7 @@ def _sorted(value: Any) -> bytes:
 
 
 def _canonical(value: Any) -> Any:
-    """The same with whole numbers as floats."""
+    """The value with whole numbers as floats."""
     if isinstance(value, dict):
         return {key: _canonical(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -50,7 +50,7 @@ class ArmExplanation(Answered):
 
 
 class WouldHave(Answered):
-    """The policy's own choice where somebody else decided, and what it expected of it."""
+    """The policy's own choice where the caller or the hold-out decided, and its predictions."""
 
     arm: str | None
     reason: str

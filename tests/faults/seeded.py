@@ -208,7 +208,7 @@ def _stale_snapshot(patch: Patch) -> None:
 
 
 def _any_campaign(patch: Patch) -> None:
-    patch.setattr(Principal, "sees", lambda self, campaign_id: True)
+    patch.setattr(Principal, "check_campaign", lambda self, campaign_id: None)
 
 
 BUGS = {
