@@ -40,8 +40,8 @@ proofs: setup ## Run the long versions of the tests, on a machine with nothing e
 	@CBWK_TEST_REPETITIONS=20 CBWK_TEST_DECISIONS=20000 CBWK_TEST_LOG_DECISIONS=200000 CBWK_TEST_EXAMPLES=100 \
 		$(BIN)/python -m pytest -n 0 --durations=0 --durations-min=5 $(PROOFS:%=tests/service/test_%.py)
 
-faults: setup ## Inject every fault by the hundred (40 minutes), tables in out/faults
-	@$(BIN)/python -m tests.faults
+faults: setup ## Inject every fault by the hundred (40 minutes; PART=… for one part), tables in out/faults
+	@$(BIN)/python -m tests.faults $(PART)
 
 lint: setup ## Check style, types and the direction of imports
 	@$(BIN)/ruff check .
