@@ -60,7 +60,9 @@ class LockedCampaign:
         self.campaign, self.state, self.ledger, self.status = campaign, state, ledger, status
         self.sequence, self.model_version, self.created_at = sequence, model_version, created_at
         self.now = now  # microseconds; never below the campaign's last event
-        self.changes = changes if changes is not None else Changes()
+        # The lists of the transaction and not the transaction, which refers to this: a circle waits for the collector.
+        self.decisions: list[Columns] = [] if changes is None else changes.decisions
+        self.holds: list[Columns] = [] if changes is None else changes.holds
         self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of the tables outcome, grant and change
         self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows to delete
         self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward

@@ -114,7 +114,7 @@ def decide(
     within the batch finds its first. `vectors` are the encoded contexts of all requests, if they are encoded.
     """
     answers: list[Answer | Problem | None] = [None] * len(requests)
-    before = len(locked.changes.decisions)
+    before = len(locked.decisions)
     fresh, repeats = _without_repeats(requests, existing)
     if locked.status != "active" or locked.campaign.has_ended(locked.now):
         reason = locked.status if locked.status != "active" else ENDED
@@ -131,7 +131,7 @@ def decide(
         if answers[index] is None:
             answers[index] = _decide_with_actions(locked, requests[index])
     if repeats:
-        made = locked.changes.decisions[before:]
+        made = locked.decisions[before:]
         existing |= {row["decision_id"]: row for columns in made for row in rows_of(columns)}
         for index in repeats:
             if requests[index].decision_id in existing:

@@ -48,12 +48,12 @@ def record(
     columns = columns_of(asked, choice, ticket, _of_campaign(locked, asked, choice, arms, names, texts))
     if shadow is not None:
         columns["shadow"] = constant_column(shadow, made)
-    locked.changes.decisions.append(columns)
+    locked.decisions.append(columns)
     locked.sequence += made
     played = [holds[arm] for arm in arms if arm != NULL_ARM]
     if played:
         locked.ledger.hold(played[0] if len(played) == 1 else [sum(amounts) for amounts in zip(*played, strict=True)])
-        locked.changes.holds.append(holds_of(columns))
+        locked.holds.append(holds_of(columns))
     locked.state = campaign.policy.commit(
         locked.state, ticket if made == len(requests) else ticket.rows(slice(0, made))
     )
@@ -68,9 +68,9 @@ def record_group(
     campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, group: Group
 ) -> list[dict[str, Any]]:
     """Record one decision of each of several campaigns of one transaction. Return their response bodies."""
-    changes, ticket = campaigns[0].changes, choice.ticket
+    first, ticket = campaigns[0], choice.ticket
     columns = columns_of(requests, choice, ticket, _of_each(campaigns, requests, choice, group.learnt.tolist()))
-    changes.decisions.append(columns)
+    first.decisions.append(columns)
     for locked, state, arm in zip(campaigns, group.commit(ticket), columns["arm"], strict=True):
         locked.state = state
         locked.sequence += 1
@@ -78,7 +78,7 @@ def record_group(
             locked.ledger.hold(locked.campaign.holds[arm])
     holds = holds_of(columns)
     if holds["decision"]:
-        changes.holds.append(holds)
+        first.holds.append(holds)
     configs = [locked.campaign for locked in campaigns]
     return bodies_of([config.id for config in configs], [config.resources for config in configs], columns)
 

@@ -112,7 +112,7 @@ def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference
     )
     requests = [request_of(locked, row) for row in rows]
     decide.decide(again, requests, {})
-    made = [row for columns in again.changes.decisions for row in rows_of(columns)]
+    made = [row for columns in again.decisions for row in rows_of(columns)]
     for row, other, request in zip(rows, made, requests, strict=False):
         if not is_same_request(row, request):
             yield Difference(row["sequence"], row["decision_id"], "request", row["request_digest"].hex(), None)
