@@ -33,7 +33,7 @@ from cbwk_core.ticket import (
 
 
 class Request(NamedTuple):
-    """n requests, with all that does not depend on money."""
+    """n requests, and everything about them that does not depend on money."""
 
     x: Array  # (n, candidates, dimension), or (n, 1, dimension) for "per_arm"
     predictions: Array  # (n, candidates, 1 + d)
@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """Who decides: one state of one policy, or the only lane of each of several policies of one shape."""
+    """The lanes that decide: one state of one policy, or the only lane of each of several policies of one shape."""
 
     policy: Configuration  # any of them: what they have in common
     problem: ProblemRows
@@ -253,8 +253,7 @@ def commit(policy: Configuration, problem: ProblemRows, state: State, ticket: Ti
 
 def _commit_entropic(policy: Configuration, state: State, ticket: Ticket) -> State:
     """One row per lane, with the dual of the paper and Algorithm 2."""
-    terms = two_stage.terms(policy, state.stage)
-    moved = dual.entropic_step(state.log_weights, ticket.costs - ticket.rho, terms.scale, terms.dual_rate)
+    moved = _entropic_move(policy, state, ticket.costs - ticket.rho)
     return (
         state.replaced(log_weights=moved)
         .booked(
