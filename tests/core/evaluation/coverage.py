@@ -1,6 +1,6 @@
-"""How often intervals of 95 % hold the truth: `python -m tests.core.evaluation.coverage` prints DESIGN.md's tables.
+"""How often intervals of 95 % hold the truth, the tables of docs/benchmarks.md.
 
-Some minutes on two cores; the ordinary tests run a short version.
+`python -m tests.core.evaluation.coverage` prints them. It takes some minutes on two cores; `make test` runs less.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_a_longer_delay_earns_less():
 
 @pytest.mark.parametrize("scenario", lateness.delayed_scenarios(), ids=lambda scenario: scenario.name)
 def test_in_the_suite_every_policy_that_never_overspends_loses_more_than_half_the_delay(scenario):
-    """The target is half of the delay over T plus 1.5 times the undelayed regret: see DESIGN.md."""
+    """The target is half of the delay over T plus 1.5 times the undelayed regret: see docs/benchmarks.md."""
     informed, waiting = lateness.loss_bounds(scenario)
     assert 0.5 * scenario.delay < informed < waiting < 1.0
 
