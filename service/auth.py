@@ -78,7 +78,7 @@ class KeyRing:
         if admin_key is not None and not ADMIN_KEY_LENGTH_MIN <= len(admin_key) <= KEY_LENGTH_MAX:
             raise ValueError(f"the admin key must have {ADMIN_KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters")
         self._database = database
-        self._admin_digest = None if admin_key is None else _digest(admin_key)
+        self._admin_digest = None if admin_key is None else key_digest(admin_key)
         self._clock = clock
         self._cached_max = cached_max
         self._lock = Lock()
@@ -95,16 +95,13 @@ class KeyRing:
         queried = self._clock()
         with self._database.read() as connection:
             stored = find_key(connection, text)
-        return self._remember(_digest(text), queried, stored)
+        return self._remember(key_digest(text), queried, stored)
 
     def remembered(self, text: str) -> tuple[bool, Principal | None]:
         """Return whether the cache knows the key, and its holder, None if the key is not valid."""
-        return self.remembered_by(key_digest(text))
-
-    def remembered_by(self, digest: bytes | None) -> tuple[bool, Principal | None]:
-        """Return the same for the digest of a key."""
-        if digest is None:
+        if len(text) > KEY_LENGTH_MAX:
             return True, None
+        digest = key_digest(text)
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
             return True, ENVIRONMENT_ADMIN
         now = self._clock()
@@ -131,9 +128,9 @@ class KeyRing:
             return principal
 
 
-def key_digest(text: str) -> bytes | None:
-    """Return the digest by which a key is stored; None if the text is too long for a key."""
-    return _digest(text) if len(text) <= KEY_LENGTH_MAX else None
+def key_digest(text: str) -> bytes:
+    """Return the digest by which a key is stored; any text that a client sends has one, also lone surrogates."""
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_max: int) -> None:
@@ -141,11 +138,6 @@ def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_
     cache.move_to_end(digest)
     if len(cache) > entries_max:
         cache.popitem(last=False)
-
-
-def _digest(text: str) -> bytes:
-    # Any text that a client sends has a digest, also lone surrogates.
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def bootstrap_admin_key(database: Database, *, admin_key: str | None, stderr: TextIO) -> None:

@@ -8,7 +8,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.ids import RequestIds, is_id
+from service.ids import is_id, request_ids
 from service.logs import request_id
 from service.metrics import Metrics
 from service.problems import Problem, TooLarge
@@ -30,7 +30,7 @@ class RequestMiddleware:
         self._app = app
         self._metrics = metrics
         self._body_bytes_max = body_bytes_max
-        self._ids = RequestIds()
+        self._ids = request_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -38,7 +38,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         given, length = _headers_of(scope)
-        identity = given if is_id(given) else self._ids.next()
+        identity = given if is_id(given) else next(self._ids)
         token = request_id.set(identity)
         outgoing = _ResponseSender(send, identity)
         incoming = _limited_receive(receive, self._body_bytes_max(scope["path"]), length)

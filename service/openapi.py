@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from msgspec.json import schema_components
@@ -165,4 +166,6 @@ def _struct_schemas(bodies: Sequence[type[Any]]) -> dict[str, Any]:
     _, schemas = schema_components(bodies, ref_template="#/components/schemas/{name}")
     for body in bodies:
         schemas[body.__name__]["examples"] = [body.example]
-    return schemas
+    # The end of a text is `\Z` in Python and `$` in JSON Schema.
+    ends: dict[str, Any] = orjson.loads(orjson.dumps(schemas).replace(rb"\\Z", b"$"))
+    return ends

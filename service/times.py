@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 MICROS_PER_SECOND = 1_000_000
 
@@ -20,20 +19,6 @@ def moment_text(microseconds: int) -> str:
     ('2026-11-16T10:00:00Z', '1970-01-01T00:00:00.000001Z')
     """
     return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().removesuffix("+00:00") + "Z"
-
-
-def second_text(microseconds: int) -> str:
-    """The moment in UTC, rounded down to a whole second.
-
-    >>> second_text(1_700_000_000_999_999)
-    '2023-11-14T22:13:20Z'
-    """
-    return _second_text(microseconds // MICROS_PER_SECOND)
-
-
-@lru_cache(maxsize=256)  # decisions of one second expire in one second, and few campaigns differ in their ttl
-def _second_text(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}Z"
 
 
 def moment_microseconds(text: str) -> int:

@@ -223,25 +223,13 @@ class Campaign:
     def uniforms(self, start: int, rounds: int) -> NDArray[np.float64]:
         """Returns the uniforms of `rounds` rounds, a function of the campaign's seed."""
         seed = self.config["seed"]
-        if rounds == 1:
-            return np.array([uniform_of(seed, start)])
-        digests = b"".join([_digest(seed, start + each) for each in range(rounds)])
-        return np.asarray((np.frombuffer(digests, dtype=">u8") >> np.uint64(11)) * 2.0**-53)
+        return np.array([uniform_of(b"%d:%d" % (seed, start + each)) for each in range(rounds)])
 
 
-def uniform_of(seed: int, round_number: int) -> float:
-    """Returns (blake2b("seed:round", 8 bytes, big-endian) >> 11)·2⁻⁵³.
+def uniform_of(text: bytes) -> float:
+    """Returns (blake2b(text, 8 bytes, big-endian) >> 11)·2⁻⁵³.
 
-    >>> 0.0 <= uniform_of(7, 0) < 1.0
+    >>> 0.0 <= uniform_of(b"7:0") < 1.0
     True
     """
-    return uniform_from(_digest(seed, round_number))
-
-
-def uniform_from(digest: bytes) -> float:
-    """Returns the uniform in [0, 1) of a digest of 8 bytes."""
-    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
-
-
-def _digest(seed: int, round_number: int) -> bytes:
-    return blake2b(b"%d:%d" % (seed, round_number), digest_size=8).digest()
+    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11) * 2.0**-53

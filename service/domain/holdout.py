@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from numpy.typing import NDArray
 from cbwk_core import NULL_ARM, Choice, State, Ticket
 from cbwk_core.arrays import frozen
 from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
-from service.domain.campaign import Campaign, uniform_from
+from service.domain.campaign import Campaign, uniform_of
 from service.domain.stage_one import is_under_way
-from service.money import ONE
 from service.problems import Invalid, Problem
 
 HOLDOUT, SHADOW = "holdout", "shadow"
@@ -98,21 +96,6 @@ def _shadow_choice(campaign: Campaign, choice: Choice, options: Options) -> tupl
     return choice, orjson.dumps(shadow).decode()
 
 
-def would_have(campaign: Campaign, shadow: str) -> dict[str, Any]:
-    """Returns what the policy would have done, from column `shadow`, in the caller's units."""
-    own = orjson.loads(shadow)
-    low, high = campaign.config["reward"]["min"], campaign.config["reward"]["max"]
-    units = [unit / ONE for unit in campaign.policy.problem.unit.tolist()]
-    costs = zip(campaign.resources, own["costs"], units, strict=True)
-    return {
-        "arm": own["arm"],
-        "reason": own["reason"],
-        "probability": own["probability"],
-        "reward": 0.0 if own["arm"] is None else low + own["reward"] * (high - low),
-        "cost": {name: cost * unit for name, cost, unit in costs},
-    }
-
-
 def _holdout_choice(campaign: Campaign, choice: Choice, options: Options) -> Choice:
     terms = campaign.config["holdout"]
     fraction, baseline = float(terms["fraction"]), NULL_ARM
@@ -135,7 +118,7 @@ def group_uniform(seed: int, round_number: int) -> float:
     >>> 0.0 <= group_uniform(7, 0) < 1.0
     True
     """
-    return uniform_from(blake2b(f"{seed}:holdout:{round_number}".encode(), digest_size=8).digest())
+    return uniform_of(b"%d:holdout:%d" % (seed, round_number))
 
 
 def _choice_of(

@@ -6,11 +6,11 @@ overrun, and every movement lowers it to max(0, spent + held - granted).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 Amounts = Sequence[int]
-_new = tuple.__new__
 
 
 class Account(NamedTuple):
@@ -43,13 +43,11 @@ class Account(NamedTuple):
         return Account(granted, held, spent, short)
 
 
+@dataclass(slots=True)
 class Ledger:
-    """The accounts of one campaign, in the order of its resources."""
+    """The accounts of one campaign, in the order of its resources. A movement replaces the list: it may be shared."""
 
-    __slots__ = ("accounts",)
-
-    def __init__(self, accounts: Iterable[Account]) -> None:
-        self.accounts = [*accounts]
+    accounts: Sequence[Account]
 
     def free(self) -> list[int]:
         """Returns the amount of each resource that can still be held."""
@@ -58,20 +56,19 @@ class Ledger:
 
     def hold(self, amounts: Amounts) -> None:
         """Holds the amounts of a decision, which must be free."""
-        accounts = self.accounts
-        for at, amount in enumerate(amounts):
-            if amount:
-                # `moved` inline: this runs for every decision. An account with free money has no overrun.
-                granted, held, spent, overrun = accounts[at]
-                assert 0 < amount <= granted - spent - held, "a hold needs that much free"
-                accounts[at] = _new(Account, (granted, held + amount, spent, overrun))
+        # `Account.moved` inline: this runs for every decision. An account with free money has no overrun.
+        accounts = []
+        for amount, (granted, held, spent, overrun) in zip(amounts, self.accounts, strict=True):
+            assert not amount or 0 < amount <= granted - spent - held, "a hold needs that much free"
+            accounts.append(Account(granted, held + amount, spent, overrun))
+        self.accounts = accounts
 
     def move(
         self, resource: int, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False
     ) -> Account:
         """Moves one account and returns it: see `Account.moved`."""
         moved = self.accounts[resource].moved(held=held, spent=spent, granted=granted, reported=reported)
-        self.accounts[resource] = moved
+        self.accounts = [*self.accounts[:resource], moved, *self.accounts[resource + 1 :]]
         return moved
 
     def book(self, *, held: Amounts | None = None, spent: Amounts | None = None, reported: bool = False) -> None:

@@ -11,7 +11,7 @@ import orjson
 from cbwk_core import NULL_ARM, State, two_stage
 from cbwk_core.state import Stage
 from service.domain.campaign import Campaign
-from service.domain.tickets import tickets_from
+from service.domain.decision_rows import tickets_from
 
 # The kind of the change that ends the stage.
 STAGE = "stage"

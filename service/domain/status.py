@@ -136,11 +136,6 @@ class DecisionRecord:
         amounts: list[int] = orjson.loads(self.row["hold"])
         return amounts
 
-    @property
-    def hold_key(self) -> tuple[int, int]:
-        """The key of its row in table hold, without the campaign: expiry and decision."""
-        return self.row["expires_at"], self.row["sequence"]
-
     def contradicts(self, report: Report) -> bool:
         """Whether a half of the report has another value than before."""
         return (None not in (report.reward, self.reward) and report.reward != self.reward) or (
@@ -163,8 +158,12 @@ class DecisionRecord:
 
 def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effect | None:
     """Costs, a reward or both arrive; None if they are known."""
-    event = _event_of(record, report)
-    if event is None:
+    new_reward = report.reward is not None and record.reward is None
+    if report.costs is not None and record.costs is None:
+        event = Event.BOTH if new_reward else Event.COSTS
+    elif new_reward:
+        event = Event.REWARD
+    else:
         return None
     transition = _AFTER[record.status, event]
     movement, late = transition.movement, transition.to == "late"
@@ -175,21 +174,17 @@ def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effe
         if any(cost > limit for cost, limit in zip(spent, hold, strict=True)):
             warnings.append(ABOVE_HOLD)
     elif movement is Movement.CORRECT:
-        costs = report.costs or []
-        spent = [cost - before for cost, before in zip(costs, record.booked or [0] * len(costs), strict=True)]
+        corrected = report.costs or []
+        spent = [cost - was for cost, was in zip(corrected, record.booked or [0] * len(corrected), strict=True)]
     if transition.teaches is Teaches.YES:
-        scaled, clipped = campaign.reward(_first(report.reward, record.reward))
-        taught = [scaled, *_first(report.costs, record.costs)]
+        reward = record.reward if report.reward is None else report.reward
+        costs = (record.costs if report.costs is None else report.costs) or []
+        assert reward is not None, "both halves are known"
+        scaled, clipped = campaign.reward(reward)
+        taught = [scaled, *costs]
         warnings += [CLIPPED] if clipped else []
     kind, warnings = ("late", [*warnings, LATE]) if late else ("reported", warnings)
     return Effect(kind, transition, report.reward, report.costs, held, spent, taught, warnings)
-
-
-def _event_of(record: DecisionRecord, report: Report) -> Event | None:
-    reward = report.reward is not None and record.reward is None
-    if report.costs is not None and record.costs is None:
-        return Event.BOTH if reward else Event.COSTS
-    return Event.REWARD if reward else None
 
 
 def voided(record: DecisionRecord) -> Effect | None:
@@ -201,7 +196,7 @@ def voided(record: DecisionRecord) -> Effect | None:
 def expired(campaign: Campaign, record: DecisionRecord) -> Effect:
     """The time for feedback is over: the campaign's `feedback` terms replace what is missing."""
     transition, terms = _AFTER[record.status, Event.EXPIRY], campaign.config["feedback"]
-    reward = _first(record.reward, terms["missing_reward"])
+    reward = terms["missing_reward"] if record.reward is None else record.reward
     costs, held, booked = record.costs, None, None
     if transition.movement is Movement.CHARGE:
         hold = record.hold
@@ -210,10 +205,6 @@ def expired(campaign: Campaign, record: DecisionRecord) -> Effect:
     assert costs is not None
     taught = None if reward is None else [campaign.reward(reward)[0], *costs]
     return Effect("expired", transition, reward, booked, held, booked, taught)
-
-
-def _first(value: Any, other: Any) -> Any:
-    return other if value is None else value
 
 
 def _amounts(text: str | None) -> list[int] | None:

@@ -21,8 +21,8 @@ from sqlalchemy import Connection, select
 from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
+from service.domain.decision_rows import tickets_from
 from service.domain.ledger import Account
-from service.domain.tickets import tickets_from
 from service.engine.models import begun_model
 from service.store import tables
 from service.store.opening_balance import opening_state

@@ -6,12 +6,11 @@ Every new decision, hold, outcome, grant and change leaves a transaction through
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_column, update
 
 from cbwk_core import State
@@ -76,10 +75,6 @@ class LockedCampaign:
         self.rows.setdefault(table, []).append(row)
         return self.sequence
 
-    def uniforms(self, rounds: int) -> NDArray[np.float64]:
-        """The uniforms of the next rounds."""
-        return self.campaign.uniforms(self.state.round.item(), rounds)
-
     @property
     def policy_version(self) -> int:
         """Outcomes learnt so far."""
@@ -137,13 +132,13 @@ _MOVE_STATES = (
 )
 
 
+@dataclass(slots=True)
 class Changes:
     """The unit of work of one transaction."""
 
-    def __init__(self) -> None:
-        self.campaigns: dict[str, LockedCampaign] = {}  # by their ids
-        self.decisions: list[Columns] = []  # new rows of the table decision, of one campaign or of several
-        self.holds: list[Columns] = []  # new rows of the table hold
+    campaigns: dict[str, LockedCampaign] = field(default_factory=dict)  # by their ids
+    decisions: list[Columns] = field(default_factory=list)  # new rows of the table decision
+    holds: list[Columns] = field(default_factory=list)  # new rows of the table hold
 
     def write(self, connection: Connection, reached: Reached | None = None) -> None:
         """Insert the new rows, then update holds, accounts and states. Each table takes one statement."""

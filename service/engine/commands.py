@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import orjson
+
 from cbwk_core.model import Model
+
+DIGEST_BYTES = 8
 
 
 class Answer(NamedTuple):
@@ -32,6 +37,28 @@ class Decide(NamedTuple):
     actions: Sequence[Mapping[str, Any]] | None = None
     explain: bool = False
     baseline: tuple[str | None, ...] = ()  # what the caller will play, where it says so
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the request has a context and nothing else that is part of its identity."""
+        return not self.exclude and self.actions is None and not self.baseline
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the request's identity in a canonical form."""
+        digest = blake2b(_sorted(self.context), digest_size=DIGEST_BYTES)
+        if not self.is_bare:
+            digest.update(_sorted(_canonical([sorted(self.exclude), self.actions, *self.baseline])))
+        return digest.digest()
+
+    def is_answered_by(self, row: Any) -> bool:
+        """Whether a stored decision answered the same request: in any order of keys, and with 1 equal to 1.0.
+
+        A row of a bare request has the context and no digest.
+        """
+        if row["request_digest"]:
+            return bool(row["request_digest"] == self.digest)
+        return self.is_bare and _sorted(orjson.loads(row["context"])) == _sorted(self.context)
 
 
 class Feedback(NamedTuple):
@@ -138,3 +165,16 @@ class Item:
     deadline: float  # on the monotonic clock
     together: int = 0  # items of one number are in one transaction, all or nothing
     answer: Answer | BaseException | None = field(default=None)
+
+
+def _sorted(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _canonical(value: Any) -> Any:
+    """The value with whole numbers as floats."""
+    if isinstance(value, dict):
+        return {key: _canonical(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return float(value) if type(value) is int else value

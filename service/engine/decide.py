@@ -1,25 +1,31 @@
-"""Decide requests of one campaign, all in one call of the policy."""
+"""Decides the requests of a transaction and records the decisions.
+
+The decisions of a batch share most of their columns. Built row by row they would take more time than everything else;
+built column by column each column is one list, or one value for all rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
+from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.group import Group, Shape, shape_of
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
-from service.domain.decision_rows import answer_of, rows_of
+from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.stage_one import is_under_way
-from service.engine.changes import LockedCampaign
+from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
-from service.engine.decision_rows import is_same_request, record, record_group, says_more
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
+from service.store.bulk_insert import compact_column, constant_column
 
 Vectors = NDArray[np.float64]
 
@@ -90,10 +96,10 @@ def _decide_groups(
             continue
         campaigns = [requests[at].locked for at in members]
         group = Group([locked.campaign.policy for locked in campaigns], [locked.state for locked in campaigns])
-        uniforms = [locked.uniforms(1)[0] for locked in campaigns]
+        uniforms = [locked.campaign.uniforms(locked.state.round.item(), 1)[0] for locked in campaigns]
         free = np.array([locked.ledger.free() for locked in campaigns], dtype=np.int64)
         choice = group.decide(np.concatenate([vectors[at] for at in members]), np.array(uniforms), free)
-        bodies = record_group(campaigns, [commands[at][0] for at in members], choice, group)
+        bodies = _record_group(campaigns, [commands[at][0] for at in members], choice, group)
         for at, body in zip(members, bodies, strict=True):
             requests[at].items[0].answer = Answer(body)
 
@@ -102,7 +108,7 @@ def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
     """Whether a request asks for an arm for its context and for nothing else."""
     if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.has_ended(locked.now):
         return False
-    return not (says_more(command) or command.explain)
+    return command.is_bare and not command.explain
 
 
 def decide(
@@ -161,7 +167,7 @@ def _without_repeats(requests: Sequence[Decide], existing: Mapping[str, Any]) ->
 
 def _repeat(locked: LockedCampaign, request: Decide, existing: dict[str, Any]) -> Answer | Problem:
     row = existing[request.decision_id or ""]
-    if not is_same_request(row, request):
+    if not request.is_answered_by(row):
         return Conflict("this decision_id was used with another body", kind="decision-id-reused")
     return Answer(answer_of(locked.campaign, row, request.explain), replayed=True)
 
@@ -195,13 +201,13 @@ def _decide_own_arms(
     features = campaign.features(vectors, campaign.arm_vectors)
     asked = [requests[index] for index in rows]
     exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
-    uniforms = locked.uniforms(len(rows))
+    uniforms = campaign.uniforms(locked.state.round.item(), len(rows))
     choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=locked.ledger.free())
     shadow = None
     if campaign.has_baseline:
         options = Options(features, campaign.holds, campaign.arms, asked[0].baseline, locked.ledger.free())
         choice, shadow = baseline_choice(campaign, locked.state, choice, options)
-    bodies = record(locked, asked, choice, campaign.holds, campaign.arms, shadow)
+    bodies = _record(locked, asked, choice, campaign.holds, campaign.arms, shadow)
     for index, body in zip(rows, bodies, strict=False):
         answers[index] = Answer(body)
     for index in rows[len(bodies) :]:
@@ -248,15 +254,14 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
     amounts, free = np.array(holds, dtype=np.float64), locked.ledger.free()
-    choice = campaign.policy.decide(
-        locked.state, features, locked.uniforms(1), exclude=exclude, free=free, holds=amounts
-    )
+    uniforms = campaign.uniforms(locked.state.round.item(), 1)
+    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=amounts)
     shadow = None
     if campaign.has_baseline:
         choice, shadow = baseline_choice(
             campaign, locked.state, choice, Options(features, holds, ids, request.baseline, free)
         )
-    bodies = record(locked, [request], choice, holds, ids, shadow)
+    bodies = _record(locked, [request], choice, holds, ids, shadow)
     return Answer(bodies[0]) if bodies else _unstored(locked, request, ENDED)
 
 
@@ -269,6 +274,145 @@ def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool
             if index is not None:
                 mask[row, index] = True
     return mask
+
+
+def _record(
+    locked: LockedCampaign,
+    requests: Sequence[Decide],
+    choice: Choice,
+    holds: Sequence[Sequence[int]],
+    arm_ids: Sequence[str],
+    shadow: str | None = None,
+) -> list[dict[str, Any]]:
+    """Record all decisions made before the campaign ended. Return their response bodies."""
+    made = len(requests) - choice.reason.count(ENDED)
+    if not made:
+        return []
+    campaign, ticket = locked.campaign, choice.ticket
+    if holds is campaign.holds:
+        names, texts = campaign.named_arms
+    else:
+        names, texts = [*arm_ids, None], [*map(to_json, holds), None]
+    arms, asked = choice.arm.tolist()[:made], requests[:made]
+    columns = _columns(asked, choice, ticket, _of_campaign(locked, asked, choice, arms, names, texts))
+    if shadow is not None:
+        columns["shadow"] = constant_column(shadow, made)
+    locked.decisions.append(columns)
+    locked.sequence += made
+    played = [holds[arm] for arm in arms if arm != NULL_ARM]
+    if played:
+        locked.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
+        locked.holds.append(holds_of(columns))
+    locked.state = campaign.policy.commit(
+        locked.state, ticket if made == len(requests) else ticket.rows(slice(0, made))
+    )
+    if shadow is not None or any(request.explain for request in requests):
+        return [
+            answer_of(campaign, row, request.explain) for row, request in zip(rows_of(columns), requests, strict=False)
+        ]
+    return bodies_of(repeat(campaign.id), repeat(campaign.resources), columns)
+
+
+def _record_group(
+    campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, group: Group
+) -> list[dict[str, Any]]:
+    """Record one decision of each of several campaigns of one transaction. Return their response bodies."""
+    first, ticket = campaigns[0], choice.ticket
+    columns = _columns(requests, choice, ticket, _of_each(campaigns, requests, choice, group.learnt.tolist()))
+    first.decisions.append(columns)
+    for locked, state, arm in zip(campaigns, group.commit(ticket), columns["arm"], strict=True):
+        locked.state = state
+        locked.sequence += 1
+        if arm != NULL_ARM:
+            locked.ledger.hold(locked.campaign.holds[arm])
+    holds = holds_of(columns)
+    if holds["decision"]:
+        first.holds.append(holds)
+    configs = [locked.campaign for locked in campaigns]
+    return bodies_of([config.id for config in configs], [config.resources for config in configs], columns)
+
+
+def _of_each(
+    campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, learnt: Sequence[int]
+) -> Columns:
+    """The columns of the table `decision` that depend on the campaign, one row of each campaign."""
+    thought, arms, made = choice.thought, choice.arm.tolist(), len(campaigns)
+    assert thought is not None, "our policy reports its thought"
+    pairs = [*zip(campaigns, arms, strict=True)]
+    prices, width = thought.prices.astype("<f8").tobytes(), 8 * thought.prices.shape[1]
+    return {
+        "campaign": [locked.campaign.number for locked in campaigns],
+        "sequence": [locked.sequence + 1 for locked in campaigns],
+        "decision_id": [one.decision_id or uuid7(locked.now) for locked, one in zip(campaigns, requests, strict=True)],
+        "config_version": compact_column([locked.campaign.version for locked in campaigns]),
+        "policy_version": [locked.to_learn + count for locked, count in zip(campaigns, learnt, strict=True)],
+        "place": constant_column(0, made),
+        "arm": arms,
+        "arm_id": [locked.campaign.named_arms[0][arm] for locked, arm in pairs],
+        "gamma": thought.gamma[:, 0].tolist(),
+        "prices": [prices[at : at + width] for at in range(0, made * width, width)],
+        "hold": [locked.campaign.named_arms[1][arm] for locked, arm in pairs],
+        "decided_at": compact_column([locked.now for locked in campaigns]),
+        "expires_at": compact_column(
+            [None if arm == NULL_ARM else locked.now + locked.campaign.ttl_micros for locked, arm in pairs]
+        ),
+    }
+
+
+def _of_campaign(
+    locked: LockedCampaign,
+    requests: Sequence[Decide],
+    choice: Choice,
+    arms: Sequence[int],
+    arm_ids: Sequence[str | None],
+    holds: Sequence[str | None],
+) -> Columns:
+    """The columns of the table `decision` that depend on the campaign, n rows of one campaign.
+
+    Index -1 of ids and holds is the null arm, which has none.
+    """
+    campaign, thought, now, made = locked.campaign, choice.thought, locked.now, len(requests)
+    assert thought is not None, "our policy reports its thought"
+    expires_at = now + campaign.ttl_micros
+    return {
+        "campaign": constant_column(campaign.number, made),
+        "sequence": range(locked.sequence + 1, locked.sequence + 1 + made),
+        "decision_id": [request.decision_id or uuid7(now) for request in requests],
+        "config_version": constant_column(campaign.version, made),
+        "policy_version": constant_column(locked.policy_version, made),
+        "place": range(made),
+        "arm": arms,
+        "arm_id": [arm_ids[arm] for arm in arms],
+        "gamma": constant_column(float(thought.gamma[0, 0]), made),
+        "prices": constant_column(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
+        "hold": [holds[arm] for arm in arms],
+        "decided_at": constant_column(now, made),
+        "expires_at": compact_column([None if arm == NULL_ARM else expires_at for arm in arms]),
+    }
+
+
+def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_campaign: Columns) -> Columns:
+    """All columns of the table `decision`; `of_campaign` are those that depend on the campaign."""
+    made = len(requests)
+    assert choice.thought is not None, "our policy reports its thought"
+    _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
+    bare = not any(exclude) and not any(baseline) and actions.count(None) == made
+    nothing = constant_column(None, made)
+    return {
+        **of_campaign,
+        "request_digest": constant_column(b"", made)
+        if bare
+        else [b"" if one.is_bare else one.digest for one in requests],
+        "round": ticket.round.tolist()[:made],
+        "reason": compact_column([*choice.reason[:made]]),
+        "probability": choice.probability.tolist()[:made],
+        "context": [orjson.dumps(context).decode() for context in contexts],
+        "exclude": nothing if bare else [to_json(sorted(one)) if one else None for one in exclude],
+        "actions": nothing if bare else [None if one is None else to_json(one) for one in actions],
+        "shadow": nothing,
+        "numbers": numbers_kept(ticket)[:made],
+        "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
+    }
 
 
 def _unstored(locked: LockedCampaign, request: Decide, reason: str) -> Answer:

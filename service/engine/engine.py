@@ -6,10 +6,13 @@ Idle, a batch is one command; busy, it forms while the last one commits.
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
+from dataclasses import dataclass
+from math import ceil, inf
 from threading import Lock, Thread
 
 import structlog
@@ -20,7 +23,6 @@ from service.engine.background import in_background
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
 from service.engine.transaction import EXPIRE_ROWS_MAX
-from service.engine.wakeup import Wakeup
 from service.fault import Reached
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
@@ -34,6 +36,8 @@ STAGES_EVERY_SECONDS = 1.0
 # share a core, so nothing is lost. Without it half of the clients would always be in the next batch and half in the
 # one after, and a batch of half the size takes nearly as long. The engine does not wait for a busy loop any longer.
 READING_SECONDS_MAX = 0.01
+# The bytes that add one to an event counter; a pipe takes them as well.
+_SIGNAL = (1).to_bytes(8, "little")
 FULL = "more is asked than can be answered in time; try again"
 
 Deliver = Callable[[Sequence[Item]], None]
@@ -41,15 +45,60 @@ Deliver = Callable[[Sequence[Item]], None]
 log = structlog.get_logger(__name__)
 
 
+class Wakeup:
+    """One thread sets it, another waits for it. A signal is never lost, and several may count as one.
+
+    A lock or condition of `threading` wakes the other thread while its own still holds the interpreter. On one core the
+    woken thread takes over at once, finds the interpreter taken and sleeps again, three times over before it runs. A
+    system call releases the interpreter first, so the woken thread can go on.
+    """
+
+    def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self._reader = self._writer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._reader, self._writer = os.pipe()
+            os.set_blocking(self._reader, False)
+            os.set_blocking(self._writer, False)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable while it is set, for an event loop."""
+        return self._reader
+
+    def set(self) -> None:
+        """Wake the thread that waits, or the next one that will."""
+        try:  # noqa: SIM105 - `suppress` takes as long as the system call
+            os.write(self._writer, _SIGNAL)
+        except BlockingIOError:  # it is set
+            pass
+
+    def wait(self, seconds: float | None) -> None:
+        """Return when it is set, or was since the last time, and clear it; at the latest after `seconds`."""
+        if self._poll.poll(None if seconds is None else ceil(seconds * 1000)):
+            self.clear()
+
+    def clear(self) -> None:
+        """Clear it."""
+        try:  # noqa: SIM105 - as above
+            os.read(self._reader, 4096)
+        except BlockingIOError:  # it is not set
+            pass
+
+    def close(self) -> None:
+        """Close it; no thread may use it any more."""
+        for end in {self._reader, self._writer}:
+            os.close(end)
+
+
+@dataclass(slots=True)
 class Waiter:
     """The commands of one request, and the function that the event loop calls once with their answers."""
 
-    __slots__ = ("deliver", "gone", "items")
-
-    def __init__(self, items: Sequence[Item], deliver: Deliver) -> None:
-        self.items = items
-        self.deliver = deliver
-        self.gone = False  # the client is gone: a command that has not begun is not carried out
+    items: Sequence[Item]
+    deliver: Deliver
+    gone: bool = False  # the client is gone: a command that has not begun is not carried out
 
 
 class Engine:

@@ -18,9 +18,9 @@ from sqlalchemy import Connection, select
 
 from cbwk_core import two_stage
 from cbwk_core.model import model_of, with_model
+from service.domain.decision_rows import tickets_from
 from service.domain.ledger import Account, Ledger
 from service.domain.stage_one import STAGE
-from service.domain.tickets import tickets_from
 from service.engine.cache import load_campaign
 from service.engine.changes import LockedCampaign
 from service.engine.models import begun_model

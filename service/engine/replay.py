@@ -18,7 +18,6 @@ from service.engine import decide
 from service.engine.cache import load_campaign
 from service.engine.changes import LockedCampaign
 from service.engine.commands import Decide
-from service.engine.decision_rows import is_same_request
 from service.engine.log_fold import advance, beginning, events, is_near
 from service.store import tables
 from service.store.database import Database
@@ -114,7 +113,7 @@ def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference
     decide.decide(again, requests, {})
     made = [row for columns in again.decisions for row in rows_of(columns)]
     for row, other, request in zip(rows, made, requests, strict=False):
-        if not is_same_request(row, request):
+        if not request.is_answered_by(row):
             yield Difference(row["sequence"], row["decision_id"], "request", row["request_digest"].hex(), None)
         yield from _compared(row, other)
     if len(made) < len(rows):

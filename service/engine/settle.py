@@ -10,8 +10,8 @@ import orjson
 from cbwk_core import NULL_ARM, State, Ticket
 from service.domain import status
 from service.domain.campaign import Campaign
+from service.domain.decision_rows import tickets_from
 from service.domain.status import ABOVE_HOLD, FINAL, ROUNDED, DecisionRecord, Effect, Movement, Report
-from service.domain.tickets import tickets_from
 from service.engine.changes import Lesson, LockedCampaign, to_json
 from service.engine.commands import Answer, Feedback
 from service.money import micros_rounded_up
@@ -92,9 +92,9 @@ def _apply(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> An
         locked.above_hold += ABOVE_HOLD in effect.warnings
     taught = _moved_policy(locked, record, effect)
     if after in FINAL:
-        locked.closed_holds.append(record.hold_key)
+        locked.closed_holds.append((record.row["expires_at"], record.row["sequence"]))
     elif after == "charged":
-        locked.emptied_holds.append(record.hold_key)
+        locked.emptied_holds.append((record.row["expires_at"], record.row["sequence"]))
     costs = None if effect.costs is None else to_json(effect.costs)
     same = effect.spent is effect.costs
     locked.append(

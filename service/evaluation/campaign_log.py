@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 from cbwk_core import NULL_ARM
 from cbwk_core.evaluation import Log
 from service.domain.campaign import Campaign
-from service.domain.explanation import EXPLAINED_ARMS_MAX, shares
+from service.domain.decision_rows import EXPLAINED_ARMS_MAX, shares
 from service.domain.holdout import SHADOW
 from service.engine.cache import load_campaign
 from service.reads.shared import StoredCampaign, stored_campaign

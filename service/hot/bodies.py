@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from pydantic_core import from_json
 
 from service.engine.commands import Decide, Feedback
-from service.ids import ID_PATTERN, NOT_AN_ID, check_ids, match_id
+from service.ids import ID_PATTERN, NOT_AN_ID, is_id
 from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.problems import BadRequest, Misfit, Problem
@@ -36,8 +36,9 @@ def _check_actions(actions: Sequence[Any]) -> None:
         raise ValueError("must not have the same id twice")
 
 
+# In Python `$` also matches before a line break at the end.
+Id = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]
 # `Body.check` applies the rules to good bodies, and the second pass to each value, to name it.
-Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN}, extra={"rule": lambda text: check_ids([text])})]
 Number = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
 Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MAX, description="at most six decimals", extra={"rule": micros})]
@@ -91,15 +92,9 @@ class DecideItem(Body):
     ] = UNSET
 
     def check(self) -> None:
-        if self.decision_id is not None and match_id(self.decision_id) is None:
-            raise ValueError(NOT_AN_ID)
-        if self.exclude or self.actions is not None or self.baseline_arm is not UNSET:
-            arms = [*self.exclude, self.baseline_arm] if isinstance(self.baseline_arm, str) else self.exclude
-            actions = self.actions or ()
-            max_costs = [action.max_cost for action in actions if action.max_cost]
-            check_ids([*arms, *(action.id for action in actions), *chain(*max_costs)])
-            _check_actions(actions)
-            for cost in chain(*(max_cost.values() for max_cost in max_costs)):
+        if self.actions is not None:
+            _check_actions(self.actions)
+            for cost in chain(*(action.max_cost.values() for action in self.actions if action.max_cost)):
                 micros(cost)
 
     def command(self, campaign_id: str, *, explain: bool = False) -> Decide:
@@ -123,11 +118,6 @@ class DecideRequest(DecideItem, kw_only=True):
         "explain": False,
     }
 
-    def check(self) -> None:
-        if match_id(self.campaign_id) is None:
-            raise ValueError(NOT_AN_ID)
-        DecideItem.check(self)
-
 
 class DecideBatch(Body):
     """Several requests of one campaign, answered in one transaction."""
@@ -141,9 +131,8 @@ class DecideBatch(Body):
     }
 
     def check(self) -> None:
-        check_ids([self.campaign_id, *[item.decision_id for item in self.items if item.decision_id is not None]])
         for item in self.items:
-            if item.exclude or item.actions is not None or item.baseline_arm is not UNSET:
+            if item.actions is not None:
                 item.check()
 
 
@@ -162,10 +151,6 @@ class FeedbackRequest(Body):
     example = _FEEDBACK
 
     def check(self) -> None:
-        self.check_halves()
-        check_ids([self.campaign_id, self.decision_id, *(self.costs or ())])
-
-    def check_halves(self) -> None:
         """Raise a ValueError unless the body has reward or costs, or is void."""
         if self.void is not (self.reward is None and self.costs is None):
             if self.void:
@@ -186,11 +171,7 @@ class FeedbackBatch(Body):
 
     def check(self) -> None:
         for report in self.items:
-            report.check_halves()
-        # The reports of a batch share few campaigns and resources.
-        names = {report.campaign_id for report in self.items}
-        names.update(*[report.costs for report in self.items if report.costs])
-        check_ids([*names, *[report.decision_id for report in self.items]])
+            report.check()
 
 
 _type_info: Callable[[type[Body]], Any] = cache(kinds.type_info)
@@ -289,9 +270,16 @@ def _options(kind: kinds.Type, rule: Rule | None = None) -> Iterator[tuple[kinds
         for option in kind.types:
             yield from _options(option)
     elif isinstance(kind, kinds.StructType) and issubclass(kind.cls, FeedbackRequest):
-        yield kind, lambda value: convert(value, FeedbackRequest).check_halves()
+        yield kind, lambda value: convert(value, FeedbackRequest).check()
+    elif isinstance(kind, kinds.StrType) and kind.pattern is not None:
+        yield kind, _check_id
     else:
         yield kind, rule
+
+
+def _check_id(text: str) -> None:
+    if not is_id(text):
+        raise ValueError(NOT_AN_ID)
 
 
 # What a value of a type is in JSON, in words without limits and with them.

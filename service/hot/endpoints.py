@@ -20,7 +20,7 @@ from service.engine.commands import Answer, Command
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
 from service.problems import Problem
-from service.responses import Json
+from service.responses import command_answer
 from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
 ROLE = "decider"
@@ -30,10 +30,10 @@ _FEEDBACK, _FEEDBACK_BATCH = Decoder(FeedbackRequest), Decoder(FeedbackBatch)
 
 
 class Submission(NamedTuple):
-    """The commands of one request, run in one transaction, and what makes a response of their answers or raises."""
+    """The commands of one request, run in one transaction, and what makes one answer of their answers or raises."""
 
     commands: Sequence[Command]
-    respond: Callable[[Sequence[Answer | Problem]], Response]
+    respond: Callable[[Sequence[Answer | Problem]], Answer]
 
 
 def decide(principal: Principal, body: bytes) -> Submission:
@@ -76,11 +76,11 @@ def _if_seen(principal: Principal, report: FeedbackRequest | Problem) -> Feedbac
     return report
 
 
-def _single(answers: Sequence[Answer | Problem]) -> Response:
+def _single(answers: Sequence[Answer | Problem]) -> Answer:
     (answer,) = answers
     if isinstance(answer, Problem):
         raise answer
-    return Json(answer.body, answer.status, replayed=answer.replayed)
+    return answer
 
 
 def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collection[str] = ()) -> Submission:
@@ -90,7 +90,7 @@ def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collec
     """
     taken = [command for command in commands if not isinstance(command, Problem)]
 
-    def respond(answers: Sequence[Answer | Problem]) -> Response:
+    def respond(answers: Sequence[Answer | Problem]) -> Answer:
         results = answers
         if len(taken) < len(commands):
             given = iter(answers)
@@ -106,7 +106,7 @@ def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collec
             else:
                 bodies.append(result.body)
                 replayed = replayed and result.replayed
-        return Json({name: bodies}, replayed=replayed)
+        return Answer({name: bodies}, replayed)
 
     return Submission(taken, respond)
 
@@ -127,7 +127,8 @@ def endpoint(route: HotRoute) -> Callable[[Request], Awaitable[Response]]:
         principal = await authorised(request, ROLE)
         submission: Submission = route.parse(principal, await request.body())
         commands = submission.commands
-        response = submission.respond(await submit_together(request, commands) if commands else [])
+        answered = submission.respond(await submit_together(request, commands) if commands else [])
+        response = command_answer(answered)
         if route.timed:
             metrics_of(request).decide_seconds.observe(perf_counter() - started)
         return response

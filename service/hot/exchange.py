@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import orjson
 import structlog
-from starlette.responses import Response
 
-from service.auth import checked_role, key_digest
+from service.auth import checked_role
 from service.components import Components
 from service.dependencies import DEADLINE_PASSED
-from service.engine import Engine, answers_of
+from service.engine import answers_of
 from service.engine.commands import Item
 from service.hot.endpoints import ROLE, Submission
-from service.ids import RequestIds, is_id
+from service.ids import is_id, request_ids
 from service.logs import request_id
 from service.metrics import Metrics
 from service.middleware import CLIENT_GONE, INTERNAL_ERROR, SECURITY_HEADERS
@@ -34,6 +35,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 _STATUS_LINES = {int(status): b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in SECURITY_HEADERS)
+_JSON = b"content-type: application/json\r\n"
+_REPLAYED = _JSON + b"idempotent-replayed: true\r\n"
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +45,7 @@ class Head(NamedTuple):
     """What the headers of a request say."""
 
     route: HotRoute
-    key: bytes | None  # its digest
+    key: str
     request_id: str
 
 
@@ -50,21 +53,16 @@ class HotPath:
     """The short way of one application."""
 
     def __init__(
-        self, parts: Components, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
+        self, components: Components, routes: Sequence[HotRoute], metrics: Metrics, body_bytes_max: Callable[[str], int]
     ) -> None:
-        self._parts = parts
+        self.components = components
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
         self.metrics = metrics
         self.under_way = 0
-        self._ids = RequestIds()
-        self._waiting: deque[Exchange] = deque()  # in the order of their deadlines; the answered ones leave in turn
+        self._ids = request_ids()
+        self.waiting: deque[Exchange] = deque()  # in the order of their deadlines; the answered ones leave in turn
         self._timer: Any = None  # for the first of them
-        self._common: tuple[Headers, bytes] = ((), b"")
-
-    def is_full(self, tasks: int) -> bool:
-        """Whether the engine takes no more beside that many ASGI tasks and the exchanges under way."""
-        engine: Engine | None = self._parts.engine
-        return engine is not None and engine.is_full(tasks + self.under_way)
+        self.common: tuple[Headers, bytes] = ((), b"")  # uvicorn's own headers, which change every second, as lines
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
         """What the headers say; None if the request must take the long way."""
@@ -89,56 +87,46 @@ class HotPath:
         if not key:
             return None
         identity = given.decode("latin-1")
-        return Head(route, key_digest(key), identity if identity and is_id(identity) else self._ids.next())
+        return Head(route, key, identity if identity and is_id(identity) else next(self._ids))
 
     def start(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that needs nothing but the engine; None if the request must take the long way."""
-        engine: Engine | None = self._parts.engine
-        keyring = self._parts.keyring
+        engine, keyring = self.components.engine, self.components.keyring
         if engine is None or keyring is None:
             return None
-        certain, principal = keyring.remembered_by(head.key)
+        certain, principal = keyring.remembered(head.key)
         if not certain:
             return None
-        exchange = Exchange(self, connection, head)
+        # All exchanges have the same time, so they are due in order.
+        loop: asyncio.AbstractEventLoop = connection.loop
+        due = loop.time() + self.components.settings.request_deadline_ms / 1000
+        exchange = Exchange(self, connection, head, perf_counter(), due)
+        self.under_way += 1
         try:
-            submission = head.route.parse(checked_role(principal, ROLE), body)
-            exchange.submit(engine, submission)
+            exchange.submission = submission = head.route.parse(checked_role(principal, ROLE), body)
+            if not submission.commands:
+                exchange.deliver([])
+                return exchange
+            exchange.waiter = engine.enqueue(submission.commands, exchange.deliver)
         except Exception as error:  # noqa: BLE001 - the client gets an answer, and the log has what is our fault
             exchange.fail(error)
+            return exchange
+        self.waiting.append(exchange)
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._expire, loop)
         return exchange
 
-    def add(self, exchange: Exchange) -> None:
-        """Answer an exchange at its deadline at the latest. All have the same time, so they are due in order."""
-        loop: asyncio.AbstractEventLoop = exchange.connection.loop
-        exchange.due = loop.time() + self._parts.settings.request_deadline_ms / 1000
-        self._waiting.append(exchange)
-        if self._timer is None:
-            self._timer = loop.call_at(exchange.due, self._expire, loop)
-
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer every exchange whose deadline has passed."""
         self._timer, now = None, loop.time()
-        while self._waiting and (self._waiting[0].response_complete or self._waiting[0].due <= now):
-            exchange = self._waiting.popleft()
+        while self.waiting and (self.waiting[0].response_complete or self.waiting[0].due <= now):
+            exchange = self.waiting.popleft()
             if not exchange.response_complete:
-                exchange.give_up()
-        if self._waiting:
-            self._timer = loop.call_at(self._waiting[0].due, self._expire, loop)
-
-    def finish(self, status: int, route: HotRoute) -> None:
-        """Count an exchange that has ended; forget the answered ones that stand first."""
-        self.under_way -= 1
-        while self._waiting and self._waiting[0].response_complete:
-            self._waiting.popleft()
-        self.metrics.count_request("POST", route.path, status)
-
-    def common(self, headers: Headers) -> bytes:
-        """The lines of uvicorn's own headers, which change every second."""
-        known, lines = self._common
-        if known is not headers:
-            lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-            self._common = headers, lines
-        return lines
+                # What the engine has begun it still finishes.
+                exchange.waiter.gone = True
+                exchange.fail(Unavailable(DEADLINE_PASSED, kind="deadline-passed"))
+        if self.waiting:
+            self._timer = loop.call_at(self.waiting[0].due, self._expire, loop)
 
 
 class _NoEvent:
@@ -148,84 +136,74 @@ class _NoEvent:
         """Do nothing."""
 
 
+@dataclass(slots=True, eq=False)
 class Exchange:
     """A request under way. To uvicorn it is the cycle of its connection, whose public names it has."""
 
-    __slots__ = (
-        "_head",
-        "_path",
-        "_started",
-        "_submission",
-        "_waiter",
-        "connection",
-        "disconnected",
-        "due",
-        "keep_alive",
-        "response_complete",
-    )
-    message_event = _NoEvent()
+    path: HotPath
+    connection: Any
+    head: Head
+    started: float  # on perf_counter's clock
+    due: float  # on the loop's clock
+    submission: Submission | None = None
+    waiter: Any = None
+    disconnected: bool = False
+    keep_alive: bool = True
+    response_complete: bool = False
+    message_event: ClassVar = _NoEvent()
 
-    def __init__(self, path: HotPath, connection: Any, head: Head) -> None:
-        self._path, self.connection, self._head = path, connection, head
-        self._started = perf_counter()
-        self._submission: Submission | None = None
-        self._waiter: Any = None
-        self.due = 0.0  # on the loop's clock
-        self.disconnected = False
-        self.keep_alive = True
-        self.response_complete = False
-        path.under_way += 1
-
-    def submit(self, engine: Engine, submission: Submission) -> None:
-        """Give the commands to the engine, or raise."""
-        if not submission.commands:
-            self._send(submission.respond([]))
-            return
-        self._submission = submission
-        self._waiter = engine.enqueue(submission.commands, self._deliver)
-        self._path.add(self)
-
-    def _deliver(self, items: Sequence[Item]) -> None:
-        assert self._submission is not None, "only what was asked is answered"
+    def deliver(self, items: Sequence[Item]) -> None:
+        """Send the answer of the engine."""
+        assert self.submission is not None, "only what was asked is answered"
         try:
-            response = self._submission.respond(answers_of(items))
+            answer = self.submission.respond(answers_of(items))
+            body = orjson.dumps(answer.body, option=orjson.OPT_SERIALIZE_NUMPY)
         except Exception as error:  # noqa: BLE001 - as above; and the others of the batch are still answered
             self.fail(error)
         else:
-            self._send(response)
-            if self._head.route.timed:
-                self._path.metrics.decide_seconds.observe(perf_counter() - self._started)
-
-    def give_up(self) -> None:
-        """Answer that the deadline has passed; what the engine has begun it still finishes."""
-        self._waiter.gone = True
-        self.fail(Unavailable(DEADLINE_PASSED, kind="deadline-passed"))
+            self._send(answer.status, body, _REPLAYED if answer.replayed else _JSON)
+            if self.head.route.timed:
+                self.path.metrics.decide_seconds.observe(perf_counter() - self.started)
 
     def fail(self, error: Exception) -> None:
         """Answer with a problem; an error that is no problem is our fault and goes to the log."""
         if not isinstance(error, Problem):
-            token = request_id.set(self._head.request_id)
-            log.error("request failed", method="POST", route=self._head.route.path, exc_info=error)
+            token = request_id.set(self.head.request_id)
+            log.error("request failed", method="POST", route=self.head.route.path, exc_info=error)
             request_id.reset(token)
             error = Problem(INTERNAL_ERROR)
-        self._send(problem_answer(error))
+        response = problem_answer(error)
+        lines = [b"%b: %b\r\n" % header for header in response.raw_headers if header[0] != b"content-length"]
+        self._send(response.status_code, bytes(response.body), b"".join(lines))
 
-    def _send(self, response: Response) -> None:
-        """Send the answer first, because the client waits for it."""
+    def _send(self, status: int, body: bytes, lines: bytes) -> None:
+        """Send the answer first, because the client waits for it; then count the exchange as ended."""
         self.response_complete = True
-        self._submission = self._waiter = None  # they refer to this exchange: a circle waits for the garbage collector
-        connection = self.connection
+        self.submission = self.waiter = None  # they refer to this exchange: a circle waits for the garbage collector
+        connection, path = self.connection, self.path
         gone = self.disconnected or connection.transport.is_closing()
         if not gone:
-            common = self._path.common(connection.server_state.default_headers)
-            lines = [_STATUS_LINES[response.status_code], common]
-            lines += [b"%b: %b\r\n" % header for header in response.raw_headers]
-            closing = b"" if self.keep_alive else b"connection: close\r\n"
-            lines += [b"x-request-id: ", self._head.request_id.encode(), b"\r\n", _CAUTIONS, closing, b"\r\n"]
-            lines.append(bytes(response.body))
-            connection.transport.write(b"".join(lines))
+            common = connection.server_state.default_headers
+            if path.common[0] is not common:
+                path.common = common, b"".join([b"%b: %b\r\n" % header for header in common])
+            connection.transport.write(
+                b"%b%bcontent-length: %d\r\n%bx-request-id: %b\r\n%b%b\r\n%b"
+                % (
+                    _STATUS_LINES[status],
+                    path.common[1],
+                    len(body),
+                    lines,
+                    self.head.request_id.encode(),
+                    _CAUTIONS,
+                    b"" if self.keep_alive else b"connection: close\r\n",
+                    body,
+                )
+            )
             if not self.keep_alive:
                 connection.transport.close()
-        self._path.finish(CLIENT_GONE if gone else response.status_code, self._head.route)
+        path.under_way -= 1
+        while path.waiting and path.waiting[0].response_complete:
+            path.waiting.popleft()
+        path.metrics.count_request("POST", self.head.route.path, CLIENT_GONE if gone else status)
         if not gone:
             connection.on_response_complete()

@@ -65,7 +65,8 @@ class Connection(HttpToolsProtocol):
     def _is_full(self) -> bool:
         """Whether the engine takes no more, and the connection can send a refusal: no earlier request waits on it."""
         hot_path = self._hot_path
-        if hot_path is None or not hot_path.is_full(len(self.tasks)):
+        engine = None if hot_path is None else hot_path.components.engine
+        if hot_path is None or engine is None or not engine.is_full(len(self.tasks) + hot_path.under_way):
             return False
         answered = self.cycle is None or self.cycle.response_complete
         return answered and not (self.transport.is_closing() or self.flow.write_paused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from service.engine import FULL
-from service.ids import RequestIds
+from service.ids import request_ids
 from service.metrics import Metrics
 from service.middleware import SECURITY_HEADERS
 from service.problems import Unavailable
@@ -30,7 +30,7 @@ class Refusals:
         lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *SECURITY_HEADERS)]
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
         self._body = b"\r\n\r\n" + bytes(answer.body)
-        self._ids = RequestIds()
+        self._ids = request_ids()
         self._begins = {b"POST %b HTTP/1.1" % path: path for path in self._paths}
 
     def refusal_of(self, data: bytes, headers: Headers) -> bytes | None:
@@ -58,4 +58,4 @@ class Refusals:
             return None
         self._metrics.count_request("POST", path, 503)
         more = b"".join(b"\r\n%b: %b" % header for header in headers)
-        return self._head + self._ids.next().encode() + more + self._body
+        return self._head + next(self._ids).encode() + more + self._body

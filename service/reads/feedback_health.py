@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
-from service.domain.tickets import predicted
+from service.domain.decision_rows import predicted
 from service.reads.shared import Row, StoredCampaign, fetch, moment_or_none, stored_campaign
 from service.store import tables
 from service.times import moment_text

@@ -11,8 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from service.domain.campaign import Campaign
-from service.domain.decision_rows import answer_of
-from service.domain.explanation import explanation_of
+from service.domain.decision_rows import answer_of, explanation_of
 from service.domain.status import DecisionRecord
 from service.ids import is_id
 from service.problems import NotFound

@@ -11,7 +11,8 @@ import orjson
 from sqlalchemy import Connection, func, select
 
 from service.domain.campaign import Campaign
-from service.domain.holdout import HOLDOUT, would_have
+from service.domain.decision_rows import would_have
+from service.domain.holdout import HOLDOUT
 from service.domain.stage_one import STAGE
 from service.money import ONE
 from service.reads.shared import StoredCampaign, real_element, stored_campaign

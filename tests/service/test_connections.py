@@ -31,7 +31,8 @@ class Shut:
 
     def __init__(self):
         self.refusals = Refusals(["/decide"], Metrics())
-        self.hot_path = SimpleNamespace(is_full=lambda tasks: True)
+        full = SimpleNamespace(is_full=lambda under_way: True)
+        self.hot_path = SimpleNamespace(components=SimpleNamespace(engine=full), under_way=0)
 
     async def __call__(self, scope, receive, send):
         raise AssertionError("nothing gets here")

@@ -38,7 +38,7 @@ def outcome(path, body, principal=ANYONE):
         answer = submission.respond([Answer({"at": place}) for place in range(len(submission.commands))])
     except Problem as problem:
         return problem.document()
-    return repr(submission.commands), bytes(answer.body)
+    return repr(submission.commands), orjson.dumps(answer.body)
 
 
 def outcomes(path, body, principal=ANYONE):

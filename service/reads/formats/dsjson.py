@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from service.domain.campaign import Campaign
-from service.domain.explanation import unpacked
+from service.domain.decision_rows import unpacked
 from service.domain.holdout import SHADOW
 from service.reads.formats.records import Exported, Form
 

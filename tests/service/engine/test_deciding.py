@@ -10,7 +10,7 @@ import pytest
 
 from cbwk_core import NULL_ARM
 from service.domain.campaign import Campaign, uniform_of
-from service.domain.explanation import unpacked
+from service.domain.decision_rows import unpacked
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
 from service.engine.decide import encoded_together
 from service.problems import Conflict, Invalid, NotFound, Problem
@@ -287,7 +287,7 @@ def test_one_transaction_of_many_campaigns_knows_each_decision_by_its_campaign_a
 def test_the_uniforms_of_several_rounds_are_those_of_each():
     campaign = Campaign(1, "c", 1, config(seed=12_345_678_901))
     together = campaign.uniforms(7, 300)
-    assert together.tolist() == [uniform_of(12_345_678_901, 7 + each) for each in range(300)]
+    assert together.tolist() == [uniform_of(b"12345678901:%d" % (7 + each)) for each in range(300)]
     assert campaign.uniforms(9, 1).tolist() == together[2:3].tolist()
     digest = hashlib.blake2b(b"12345678901:7", digest_size=8).digest()
     assert together[0] == (int.from_bytes(digest, "big") >> 11) / 2**53

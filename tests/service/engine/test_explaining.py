@@ -6,7 +6,7 @@ import pytest
 
 from cbwk_core.ticket import Thought
 from service.domain.campaign import Campaign
-from service.domain.explanation import EXPLAINED_ARMS_MAX, explanation_of, packed, unpacked
+from service.domain.decision_rows import EXPLAINED_ARMS_MAX, explanation_of, packed, unpacked
 from tests.service.engine.campaigns import config
 
 

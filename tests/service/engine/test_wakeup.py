@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from service.engine.wakeup import Wakeup
+from service.engine.engine import Wakeup
 
 
 @pytest.fixture(params=["event", "pipe"])
