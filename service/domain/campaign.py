@@ -223,13 +223,14 @@ class Campaign:
     def uniforms(self, start: int, rounds: int) -> NDArray[np.float64]:
         """Returns the uniforms of `rounds` rounds, a function of the campaign's seed."""
         seed = self.config["seed"]
-        return np.array([uniform_of(b"%d:%d" % (seed, start + each)) for each in range(rounds)])
+        return uniforms_of([b"%d:%d" % (seed, start + each) for each in range(rounds)])
 
 
-def uniform_of(text: bytes) -> float:
-    """Returns (blake2b(text, 8 bytes, big-endian) >> 11)·2⁻⁵³.
+def uniforms_of(texts: Sequence[bytes]) -> NDArray[np.float64]:
+    """Returns (blake2b(text, 8 bytes, big-endian) >> 11)·2⁻⁵³ of each text.
 
-    >>> 0.0 <= uniform_of(b"7:0") < 1.0
+    >>> bool(0.0 <= uniforms_of([b"7:0"])[0] < 1.0)
     True
     """
-    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11) * 2.0**-53
+    digests = [int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts]
+    return np.array([(digest >> 11) * 2.0**-53 for digest in digests])

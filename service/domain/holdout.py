@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cbwk_core import NULL_ARM, Choice, State, Ticket
 from cbwk_core.arrays import frozen
 from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
-from service.domain.campaign import Campaign, uniform_of
+from service.domain.campaign import Campaign, uniforms_of
 from service.domain.stage_one import is_under_way
 from service.problems import Invalid, Problem
 
@@ -118,7 +118,7 @@ def group_uniform(seed: int, round_number: int) -> float:
     >>> 0.0 <= group_uniform(7, 0) < 1.0
     True
     """
-    return uniform_of(b"%d:holdout:%d" % (seed, round_number))
+    return float(uniforms_of([b"%d:holdout:%d" % (seed, round_number)])[0])
 
 
 def _choice_of(

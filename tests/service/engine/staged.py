@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cbwk_core import NULL_ARM, SquareCBwK
-from service.domain.campaign import uniform_of
+from service.domain.campaign import uniforms_of
 from tests.service.engine.campaigns import config
 
 ONE = 1_000_000
@@ -58,7 +58,7 @@ def library_play(preset, rounds, *, cancelled=(), expired=()):
                 state = policy.settle(state, ticket, [0.0], [[ONE, ONE]], learn=False)
         if policy.refresh_due(state):
             state = policy.refresh(state)
-        choice = policy.decide(state, [context_of(i)], [uniform_of(b"%d:%d" % (SEED, i))], free=left)
+        choice = policy.decide(state, [context_of(i)], uniforms_of([b"%d:%d" % (SEED, i)]), free=left)
         state, arm = policy.commit(state, choice.ticket), int(choice.arm[0])
         made.append((arm, float(choice.probability[0])))
         if arm == NULL_ARM:
