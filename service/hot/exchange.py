@@ -129,8 +129,8 @@ class HotPath:
             self._timer = loop.call_at(self.waiting[0].due, self._expire, loop)
 
 
-class _NoEvent:
-    """Stands for the event that uvicorn sets when more of a request comes; the request is complete."""
+class NoEvent:
+    """Stands for the event that uvicorn sets when more of a request comes: nothing waits for it."""
 
     def set(self) -> None:
         """Do nothing."""
@@ -150,7 +150,7 @@ class Exchange:
     disconnected: bool = False
     keep_alive: bool = True
     response_complete: bool = False
-    message_event: ClassVar = _NoEvent()
+    message_event: ClassVar = NoEvent()
 
     def deliver(self, items: Sequence[Item]) -> None:
         """Send the answer of the engine."""
