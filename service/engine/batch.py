@@ -47,6 +47,7 @@ class BatchRunner:
             reached=reached,
         )
         self.conclude = self._transactions.conclude
+        self.due = self._transactions.cache.due  # campaigns that need a snapshot
 
     def run(self, items: Sequence[Item]) -> None:
         """Answer every item and conclude."""
@@ -61,36 +62,28 @@ class BatchRunner:
         if timed:
             pending = [timed, [item for item in items if not isinstance(item.command, Expire)]]
         while pending:
-            group = pending.pop(0)
-            if group:
-                pending[:0] = self._attempt(group)
-
-    def _attempt(self, items: Sequence[Item]) -> list[Sequence[Item]]:
-        """Try one transaction until it ends; return the groups to try separately.
-
-        A campaign far behind the log is first brought up to it without its lock. Where outcomes cannot all be learnt,
-        those that can are learnt one by one.
-        """
-        attempt = Attempt()
-        while not self.failed:
-            try:
-                self._transactions.run(items, attempt)
-            except FarBehind as error:
-                self._transactions.forget(items)
-                self._transactions.catch_up(error.number)
-                attempt.caught_up.add(error.number)
-            except Unsound:
-                self._transactions.forget(items)
-                attempt.one_by_one = True
-            except Exception as error:  # noqa: BLE001 - every item is answered, whatever failed
-                self._transactions.forget(items)
-                return self._failed(items, error)
-            else:
-                return []
-        _answer(items, Unavailable(AWAY, kind="database-away"))
-        return []
+            group, attempt = pending.pop(0), Attempt()
+            while group and not self.failed:
+                try:
+                    self._transactions.run(group, attempt)
+                except FarBehind as error:  # the campaign is brought up to its log without its lock
+                    self._transactions.forget(group)
+                    self._transactions.catch_up(error.number)
+                    attempt.caught_up.add(error.number)
+                    continue
+                except Unsound:  # not all outcomes can be learnt: those that can are learnt one by one
+                    self._transactions.forget(group)
+                    attempt.one_by_one = True
+                    continue
+                except Exception as error:  # noqa: BLE001 - every item is answered, whatever failed
+                    self._transactions.forget(group)
+                    pending[:0] = self._failed(group, error)
+                break
+            else:  # nothing is tried any more
+                _answer(group, Unavailable(AWAY, kind="database-away"))
 
     def _failed(self, items: Sequence[Item], error: Exception) -> list[Sequence[Item]]:
+        """Answer the items, or return the groups to try separately."""
         if self._database.is_file_error(error):
             self._fail(error)
         if self._database.is_connection_error(error):
@@ -116,8 +109,7 @@ class BatchRunner:
 
     def save_due(self) -> None:
         """Write the states that have learnt enough since their last snapshot, in transactions of their own."""
-        if self._transactions.snapshots.due:
-            self._save(self._transactions.snapshots.save_due)
+        self._save(self._transactions.snapshots.save_due)
 
     def save_all(self) -> None:
         """Write snapshots of all that has learnt since its last one: before the process stops."""

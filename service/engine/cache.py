@@ -10,7 +10,7 @@ must be what was committed last, and after any failure it is not used.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,11 +26,27 @@ from service.domain.ledger import Account
 from service.engine.models import begun_model
 from service.store import tables
 from service.store.opening_balance import opening_state
+from service.store.statements import Prepared
 
 # Outcomes folded by one statement when catching up.
 FOLD_ROWS_MAX = 5_000
 # A process further behind the log than this many rows catches up before it takes the lock.
 BEHIND_ROWS_MAX = 1_000
+# A snapshot is due after this many outcomes learnt since the last one.
+SNAPSHOT_OUTCOMES = 1_000
+
+_ACCOUNTS = Prepared(
+    lambda among: (
+        select(tables.account)
+        .where(among.has(tables.account.c.campaign))
+        .order_by(tables.account.c.campaign, tables.account.c.resource)
+    )
+)
+_CREATION_TIMES = Prepared(
+    lambda among: select(tables.campaign.c.number, tables.campaign.c.created_at).where(
+        among.has(tables.campaign.c.number)
+    )
+)
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +65,7 @@ class Remainder(NamedTuple):
     status: str
     last_event_at: int
     accounts: Sequence[Account]
-    epoch: int | None = None  # of the transaction: see `Database.epoch`
+    epoch: int | None = None  # of the transaction: see `Writer.epoch`
 
 
 class CachedCampaign(NamedTuple):
@@ -65,9 +81,14 @@ class CachedCampaign(NamedTuple):
 
 
 class Cache:
-    """Campaigns by number; the least recently used are forgotten first when they take more than `bytes_max`."""
+    """Campaigns by number; the least recently used are forgotten first when they take more than `bytes_max`.
+
+    It counts what campaigns have learnt since their last snapshots; `snapshots.py` writes them.
+    """
 
     def __init__(self, bytes_max: int) -> None:
+        self.unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
+        self.due: set[int] = set()  # campaigns that need a snapshot
         self._bytes_max = bytes_max
         self._campaigns: OrderedDict[int, CachedCampaign] = OrderedDict()
         self._bytes = 0
@@ -98,17 +119,30 @@ class Cache:
         sequence: int,
         model_version: int,
         remainder: Remainder | None = None,
+        learnt: int = 0,
     ) -> None:
-        """Cache a state that was committed."""
-        known = self._campaigns.get(campaign.number)
+        """Cache a state that was committed; it has learnt this many more outcomes."""
+        number = campaign.number
+        known = self._campaigns.get(number)
         # The arrays of a state keep their shapes as long as its configuration does.
         size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
         cached = CachedCampaign(campaign, state, sequence, model_version, size, 0, remainder)
-        self._campaigns[campaign.number] = cached
-        self._campaigns.move_to_end(campaign.number)
+        self._campaigns[number] = cached
+        self._campaigns.move_to_end(number)
         self._bytes += size - (0 if known is None else known.bytes)
         while self._bytes > self._bytes_max and len(self._campaigns) > 1:
             self.forget(next(iter(self._campaigns)))
+        if learnt:
+            self.unsaved[number] += learnt
+            if self.unsaved[number] >= SNAPSHOT_OUTCOMES:
+                self.due.add(number)
+
+    def count_folded(self, known: CachedCampaign) -> None:
+        """A campaign was brought up to its log: no snapshot has the outcomes that were folded."""
+        number = known.campaign.number
+        self.unsaved[number] = max(self.unsaved[number], known.unsaved)
+        if self.unsaved[number] >= SNAPSHOT_OUTCOMES:
+            self.due.add(number)
 
     def forget(self, number: int) -> None:
         """Drop a campaign."""
@@ -123,6 +157,19 @@ def _size_of(part: Any) -> int:
     if isinstance(part, tuple):
         return sum(_size_of(inner) for inner in part)
     return 0
+
+
+def accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Account]]:
+    """The accounts of campaigns, in the order of their resources."""
+    found: dict[int, list[Account]] = defaultdict(list)
+    for row in _ACCOUNTS.fetch(connection, numbers):
+        found[row["campaign"]].append(Account(row["granted"], row["held"], row["spent"], row["overrun"]))
+    return found
+
+
+def creation_times(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
+    """When campaigns were created."""
+    return {row["number"]: row["created_at"] for row in _CREATION_TIMES.fetch(connection, numbers)}
 
 
 def is_far_behind(cache: Cache, row: Mapping[str, Any]) -> bool:

@@ -247,7 +247,8 @@ class Engine:
             self._sleep_until(lambda: not (self._sending and self._is_worth_waiting()))
             self._admit(len(items), ended - started)
             self._batches.conclude()
-            self._batches.save_due()
+            if self._batches.due:
+                self._batches.save_due()
             if self._batches.failed and not self._stopping:
                 self._stopping = True  # what is still queued is answered with 503, and nothing more is taken
                 self._loop.call_soon_threadsafe(self._on_failure)

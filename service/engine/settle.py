@@ -16,7 +16,7 @@ from service.engine.changes import Lesson, LockedCampaign, to_json
 from service.engine.commands import Answer, Feedback
 from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
-from service.store.digests import outcome_digest
+from service.store.tables import outcome_digest
 from service.times import MICROS_PER_SECOND
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import structlog
 from sqlalchemy import Connection, delete, select
 
@@ -11,42 +9,28 @@ from service.engine.cache import Cache, CachedCampaign
 from service.store import tables
 from service.store.database import Database
 
-# A snapshot is due after this many outcomes learnt since the last one.
-SNAPSHOT_OUTCOMES = 1_000
 SNAPSHOTS_KEPT = 2
 
 log = structlog.get_logger(__name__)
 
 
 class Snapshots:
-    """Counts what cached campaigns have learnt since their last snapshots, and writes new ones; one thread only."""
+    """Writes snapshots of cached campaigns; one thread only."""
 
     def __init__(self, database: Database, cache: Cache) -> None:
         self._database, self._cache = database, cache
-        self._unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
-        self.due: set[int] = set()  # campaigns that need a snapshot
-
-    def count(self, number: int, outcomes: int) -> None:
-        """A campaign has learnt this many more outcomes."""
-        self._unsaved[number] += outcomes
-        if self._unsaved[number] >= SNAPSHOT_OUTCOMES:
-            self.due.add(number)
-
-    def count_folded(self, known: CachedCampaign) -> None:
-        """A campaign was brought up to its log: no snapshot has the outcomes that were folded."""
-        number = known.campaign.number
-        self.count(number, max(0, known.unsaved - self._unsaved[number]))
 
     def save_due(self, user: object) -> BaseException | None:
         """Write every snapshot that is due in its own transaction; return an error of the database's file, if any."""
-        while self.due:
-            number = self.due.pop()
-            known = self._cache.get(number)
-            self._unsaved.pop(number, None)
+        cache = self._cache
+        while cache.due:
+            number = cache.due.pop()
+            known = cache.get(number)
+            cache.unsaved.pop(number, None)
             if known is None:
                 continue
             try:
-                with self._database.write_dedicated(user) as connection:
+                with self._database.writer.begin(user) as connection:
                     self._save(connection, known)
             except Exception as error:  # noqa: BLE001 - the next snapshot may succeed
                 log.warning("snapshot not written", error=type(error).__name__)
@@ -56,7 +40,7 @@ class Snapshots:
 
     def save_all(self, user: object) -> BaseException | None:
         """The same for every campaign that has learnt since its last snapshot: before the process stops."""
-        self.due.update(number for number, learnt in self._unsaved.items() if learnt)
+        self._cache.due.update(number for number, learnt in self._cache.unsaved.items() if learnt)
         return self.save_due(user)
 
     def _save(self, connection: Connection, known: CachedCampaign) -> None:
@@ -77,7 +61,7 @@ class Snapshots:
                 config_version=known.campaign.version,
                 model_version=known.model_version,
                 data=known.campaign.policy.encode(known.state),
-                at=self._database.now_micros(connection),
+                at=self._database.writer.now_micros(),
             )
         )
         old = kept[SNAPSHOTS_KEPT - 1 :]

@@ -7,17 +7,28 @@ commits. `batch.py` decides what happens when it fails.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from service.domain.ledger import Ledger
 from service.domain.stage_one import is_handed_out
-from service.engine import administer, decide, models, rows, settle, stage_one
-from service.engine.cache import Cache, CachedCampaign, FarBehind, Remainder, current, is_far_behind
+from service.domain.status import DecisionRecord
+from service.engine import administer, decide, models, settle, stage_one
+from service.engine.cache import (
+    Cache,
+    CachedCampaign,
+    FarBehind,
+    Remainder,
+    accounts,
+    creation_times,
+    current,
+    is_far_behind,
+)
 from service.engine.changes import Changes, LockedCampaign
 from service.engine.commands import (
     Adjust,
@@ -40,9 +51,21 @@ from service.metrics import Metrics
 from service.problems import NotFound, Problem, Unavailable, UnknownRules
 from service.store import keys, tables
 from service.store.database import Database
+from service.store.statements import Lookup, Prepared
 
 # The most holds that expire in one transaction.
 EXPIRE_ROWS_MAX = 1_000
+_HOT = (Decide, Feedback)
+
+_DECISIONS = Lookup(tables.decision, "decision_id")
+_OUTCOMES = Lookup(tables.outcome, "decision")
+_DECISIONS_BY_SEQUENCE = Prepared(
+    lambda among: (
+        select(tables.decision)
+        .where(tables.decision.c.campaign == bindparam("number"), among.has(tables.decision.c.sequence))
+        .order_by(tables.decision.c.sequence)
+    )
+)
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +92,7 @@ class Transactions:
         reached: Reached | None,
     ) -> None:
         self._database, self._metrics, self._reached = database, metrics, reached
+        self._writer = database.writer
         self.cache = Cache(memory_bytes_max)
         self.snapshots = Snapshots(database, self.cache)
         self._lock_timeout_ms = lock_timeout_ms
@@ -81,22 +105,32 @@ class Transactions:
 
     def run(self, items: Sequence[Item], attempt: Attempt) -> None:
         """Answer every item in one transaction, or raise."""
-        self.conclude()
+        if self._committed is not None:
+            self.conclude()
         changes = Changes()
-        with self._database.write_dedicated(self) as connection:
-            now = self._database.now_micros(connection)
-            by_campaign: dict[str | None, list[Item]] = defaultdict(list)
+        with self._writer.begin(self) as connection:
+            now = self._writer.now_micros()
+            by_campaign: dict[str, list[Item]] = {}
+            alone: list[Item] = []
             for item in items:
-                by_campaign[getattr(item.command, "campaign_id", None)].append(item)
-            alone = by_campaign.pop(None, ())
+                name = getattr(item.command, "campaign_id", None)
+                if name is None:
+                    alone.append(item)
+                else:
+                    by_campaign.setdefault(name, []).append(item)
             for item in alone:
                 item.answer = self._without_campaign(connection, item, now, changes, attempt)
             if by_campaign:
-                self._lock(connection, changes, by_campaign, now, attempt, fresh=not alone)
+                if not by_campaign.keys() <= self._numbers.keys():
+                    self._find(connection, by_campaign)
+                numbers = sorted([self._numbers[name] for name in by_campaign if name in self._numbers])
+                self._open(connection, changes, numbers, now, attempt, fresh=not alone)
+                if len(changes.campaigns) < len(by_campaign):
+                    self._refuse(changes, by_campaign, attempt)
                 self._serve(connection, changes, by_campaign)
             if changes.campaigns:
                 changes.write(connection, self._reached)
-            epoch = self._database.epoch()
+            epoch = self._writer.epoch
         self._committed = changes, len(items), epoch
         if changes.campaigns and self._reached is not None:
             self._reached("after-commit")
@@ -112,13 +146,13 @@ class Transactions:
         try:
             self._metrics.batch_size.observe(commands)
             for locked in changes.campaigns.values():
+                campaign, number = locked.campaign, locked.campaign.number
                 remainder = Remainder(locked.status, locked.now, locked.ledger.accounts, epoch)
-                number = locked.campaign.number
-                self.cache.put(locked.campaign, locked.state, locked.sequence, locked.model_version, remainder)
-                if locked.learnt:
-                    self.snapshots.count(number, locked.learnt)
+                self.cache.put(
+                    campaign, locked.state, locked.sequence, locked.model_version, remainder, learnt=locked.learnt
+                )
                 if not locked.state.stage.running[0]:
-                    waits = is_handed_out(locked.campaign, locked.state)
+                    waits = is_handed_out(campaign, locked.state)
                     (self.handed_out.add if waits else self.handed_out.discard)(number)
                 elif number in self.handed_out:
                     self.handed_out.discard(number)
@@ -149,7 +183,7 @@ class Transactions:
             except UnknownRules:
                 return  # the transaction that follows refuses the campaign
         self.cache.put(known.campaign, known.state, known.sequence, known.model_version)
-        self.snapshots.count_folded(known)
+        self.cache.count_folded(known)
 
     def _without_campaign(
         self, connection: Connection, item: Item, now: int, changes: Changes, attempt: Attempt
@@ -172,38 +206,12 @@ class Transactions:
             return problem
         return None
 
-    def _lock(
-        self,
-        connection: Connection,
-        changes: Changes,
-        by_campaign: Mapping[str | None, Sequence[Item]],
-        now: int,
-        attempt: Attempt,
-        *,
-        fresh: bool,
-    ) -> None:
-        """Lock the campaigns that items name, in the order of their numbers; answer items of those it cannot lock."""
-        missing = [name for name in by_campaign if name not in self._numbers]
-        if missing:
-            campaign = tables.campaign
-            found = connection.execute(select(campaign.c.id, campaign.c.number).where(campaign.c.id.in_(missing)))
-            self._numbers.update({row.id: row.number for row in found})
-        numbers = {name: self._numbers[name] for name in by_campaign if name in self._numbers}
-        self._open(connection, changes, sorted(numbers.values()), now, attempt, fresh=fresh)
-        if len(changes.campaigns) == len(by_campaign):
-            return
-        for name, items in by_campaign.items():
-            if name in changes.campaigns:
-                continue
-            problem: Problem
-            if name not in numbers:
-                problem = NotFound("there is no such campaign", kind="campaign-not-found")
-            elif numbers[name] in attempt.refused:
-                problem = attempt.refused[numbers[name]]
-            else:
-                problem = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
-            for item in items:
-                item.answer = problem
+    def _find(self, connection: Connection, names: Collection[str]) -> None:
+        """Read the numbers of campaigns."""
+        campaign = tables.campaign
+        missing = [name for name in names if name not in self._numbers]
+        found = connection.execute(select(campaign.c.id, campaign.c.number).where(campaign.c.id.in_(missing)))
+        self._numbers.update({row.id: row.number for row in found})
 
     def _open(
         self,
@@ -215,21 +223,42 @@ class Transactions:
         *,
         fresh: bool = False,
     ) -> None:
-        """Lock campaigns, read what others have written since they were cached, and add them to the changes."""
-        epoch, unread = self._database.epoch(), []
+        """Lock campaigns in the order of their numbers, and add them to the changes; some may not be free."""
+        opened, unread = [], []
         for number in numbers:
-            known = self.cache.unchanged(number, epoch)
-            if known is None or known.remainder is None:
+            known = self.cache.unchanged(number, self._writer.epoch)
+            if known is None:
                 unread.append(number)
             else:
-                self._add(changes, known, known.remainder, now, attempt)
-        if not unread:
-            return
-        locked = self._database.lock_rows(connection, unread, timeout_ms=self._lock_timeout_ms, fresh=fresh)
-        accounts = rows.accounts(connection, unread)
-        new = [number for number in unread if number not in self._created_at]
+                opened.append(known)
+        if unread:
+            opened += self._read(connection, unread, attempt, fresh=fresh)
+        for known in opened:
+            campaign, remainder = known.campaign, known.remainder
+            assert remainder is not None, "the campaign is complete"
+            locked = LockedCampaign(
+                campaign,
+                known.state,
+                Ledger(remainder.accounts),
+                remainder.status,
+                known.sequence,
+                known.model_version,
+                max(now, remainder.last_event_at),
+                self._created_at[campaign.number],
+                changes,
+            )
+            locked.one_by_one = attempt.one_by_one
+            changes.campaigns[campaign.id] = locked
+
+    def _read(
+        self, connection: Connection, numbers: Sequence[int], attempt: Attempt, *, fresh: bool
+    ) -> Iterator[CachedCampaign]:
+        """Lock campaigns and read what others have written since they were cached."""
+        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms, fresh=fresh)
+        balances = accounts(connection, numbers)
+        new = [number for number in numbers if number not in self._created_at]
         if new:
-            self._created_at.update(rows.creation_times(connection, new))
+            self._created_at.update(creation_times(connection, new))
         for row in locked:
             number = row["campaign"]
             if number not in attempt.caught_up and is_far_behind(self.cache, row):
@@ -242,38 +271,36 @@ class Transactions:
                 self._unknown.add(number)
                 attempt.refused[number] = problem
                 continue
-            self.snapshots.count_folded(known)
-            self._add(changes, known, Remainder(row["status"], row["last_event_at"], accounts[number]), now, attempt)
+            self.cache.count_folded(known)
+            yield known._replace(remainder=Remainder(row["status"], row["last_event_at"], balances[number]))
 
-    def _add(self, changes: Changes, known: CachedCampaign, remainder: Remainder, now: int, attempt: Attempt) -> None:
-        campaign = known.campaign
-        locked = LockedCampaign(
-            campaign,
-            known.state,
-            Ledger(remainder.accounts),
-            remainder.status,
-            known.sequence,
-            known.model_version,
-            max(now, remainder.last_event_at),
-            self._created_at[campaign.number],
-            changes,
-        )
-        locked.one_by_one = attempt.one_by_one
-        changes.campaigns[campaign.id] = locked
+    def _refuse(self, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt) -> None:
+        """Answer the items of campaigns that could not be locked."""
+        for name, items in by_campaign.items():
+            if name in changes.campaigns:
+                continue
+            problem: Problem
+            if name not in self._numbers:
+                problem = NotFound("there is no such campaign", kind="campaign-not-found")
+            elif self._numbers[name] in attempt.refused:
+                problem = attempt.refused[self._numbers[name]]
+            else:
+                problem = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
+            for item in items:
+                item.answer = problem
 
-    def _serve(
-        self, connection: Connection, changes: Changes, by_campaign: Mapping[str | None, Sequence[Item]]
-    ) -> None:
+    def _serve(self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]]) -> None:
         """Outcomes first, then changes, then decisions."""
-        wanted = {
-            locked.campaign.number: [
-                item.command.decision_id
-                for item in by_campaign[name]
-                if isinstance(item.command, Decide | Feedback) and item.command.decision_id is not None
-            ]
-            for name, locked in changes.campaigns.items()
-        }
-        stored = rows.decisions(connection, wanted)
+        wanted: dict[tuple[int, str], None] = {}  # each decision once
+        stored: dict[int, dict[str, Any]] = {}
+        for name, locked in changes.campaigns.items():
+            number = locked.campaign.number
+            stored[number] = {}
+            for item in by_campaign[name]:
+                if isinstance(item.command, _HOT) and item.command.decision_id is not None:
+                    wanted[number, item.command.decision_id] = None
+        for row in _DECISIONS.fetch(connection, [*wanted]):
+            stored[row["campaign"]][row["decision_id"]] = row
         requests: list[decide.Requests] = []
         for name, locked in changes.campaigns.items():
             items = by_campaign[name]
@@ -294,29 +321,31 @@ class Transactions:
         feedback = [(item, item.command) for item in items if isinstance(item.command, Feedback)]
         if feedback:
             named = {command.decision_id for _, command in feedback}
-            known = {each: row for each, row in existing.items() if each in named}
-            records = rows.records(connection, locked, known)
+            known = [row for each, row in existing.items() if each in named]
+            records = {record.row["decision_id"]: record for record in _records(connection, locked, known)}
             for item, command in feedback:
                 item.answer = settle.settle(locked, command, records.get(command.decision_id))
             settle.teach(locked)
         for item in items:
-            if not isinstance(item.command, Decide | Feedback):
+            if not isinstance(item.command, _HOT):
                 item.answer = _administered(connection, locked, item)
 
     def _expire(self, connection: Connection, changes: Changes, now: int, attempt: Attempt) -> int:
         """Expire holds past their time; return their number."""
-        due = rows.due_holds(connection, now, EXPIRE_ROWS_MAX, besides=self._unknown)
+        due = _due_holds(connection, now, besides=self._unknown)
         if not due:
             return 0
         self._open(connection, changes, sorted(due), now, attempt)
         # Before the locks another process may have ended some of them.
-        still = rows.due_holds(connection, now, EXPIRE_ROWS_MAX, besides=self._unknown)
+        still = _due_holds(connection, now, besides=self._unknown)
         expired = 0
         for locked in changes.campaigns.values():
             decisions = sorted(still.get(locked.campaign.number, ()))
             expired += len(decisions)
-            for record in rows.records_by_sequence(connection, locked, decisions):
-                settle.expire(locked, record)
+            if decisions:
+                found = _DECISIONS_BY_SEQUENCE.fetch(connection, decisions, number=locked.campaign.number)
+                for record in _records(connection, locked, found):
+                    settle.expire(locked, record)
             settle.teach(locked)
         return expired
 
@@ -343,6 +372,28 @@ class Transactions:
             if version == locked.model_version and restarts > before:  # an imported model brings its own restarts
                 log.info("the world has changed; the model restarts", campaign=name, changes=restarts)
             self._restarts[locked.campaign.number] = locked.model_version, restarts
+
+
+def _records(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]) -> list[DecisionRecord]:
+    """These decisions of the campaign with their outcomes."""
+    outcomes: dict[int, list[Any]] = {row["sequence"]: [] for row in rows}
+    found = _OUTCOMES.fetch(connection, [(locked.campaign.number, sequence) for sequence in outcomes])
+    for one in [*sorted(found, key=itemgetter("sequence")), *locked.rows.get("outcome", ())]:
+        if one["decision"] in outcomes:
+            outcomes[one["decision"]].append(one)
+    return [DecisionRecord.of(row, outcomes[row["sequence"]]) for row in rows]
+
+
+def _due_holds(connection: Connection, now: int, *, besides: Collection[int]) -> dict[int, list[int]]:
+    """The earliest decisions whose holds are past their time, by campaign; none of the campaigns `besides`."""
+    hold = tables.hold
+    due = select(hold.c.campaign, hold.c.decision).where(hold.c.expires_at <= now)
+    if besides:
+        due = due.where(hold.c.campaign.not_in(besides))
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, decision in connection.execute(due.order_by(hold.c.expires_at).limit(EXPIRE_ROWS_MAX)):
+        found[number].append(decision)
+    return found
 
 
 def _administered(connection: Connection, locked: LockedCampaign, item: Item) -> Answer | Problem | None:

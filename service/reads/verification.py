@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, exists, func, select
 from service.money import amount
 from service.reads.shared import StoredCampaign, element, fetch, stored_campaign
 from service.store import tables
-from service.store.digests import outcome_digest
 from service.store.opening_balance import Opening, opening_of
+from service.store.tables import outcome_digest
 
 LOG = (tables.decision, tables.outcome, tables.grant, tables.change)
 ROWS_AT_ONCE = 1_000

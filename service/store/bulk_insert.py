@@ -14,19 +14,10 @@ from struct import Struct
 from typing import Any
 
 import psycopg
-from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer, LargeBinary, SmallInteger, Table, Text
+from sqlalchemy import Connection, Table
 
-from service.store.statements import as_sqlalchemy, driver_of, execute, execute_many
+from service.store.statements import POSTGRESQL_TYPES, as_sqlalchemy, driver_of, execute, execute_many
 
-POSTGRESQL_TYPES = {
-    SmallInteger: "int2",
-    Integer: "int4",
-    BigInteger: "int8",
-    Float: "float8",
-    Text: "text",
-    Boolean: "bool",
-    LargeBinary: "bytea",
-}
 # A statement with many rows takes SQLite three quarters of the time of single rows, and half of it if half of the
 # columns are constant. SQLite accepts 32,766 parameters: enough for 256 rows of 127 columns.
 ROWS_PER_STATEMENT = (256, 64, 16, 4)
@@ -129,7 +120,9 @@ def _columns(table: Table, names: tuple[str, ...], dialect: Any) -> _Columns:
 
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """The function that takes the values at these positions, of which there may be none, out of a row."""
-    return itemgetter(*positions) if len(positions) > 1 else lambda row: [row[at] for at in positions]
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
 
 
 def _check(table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
@@ -162,7 +155,14 @@ def _present(column: Sequence[Any]) -> Sequence[Any]:
 
 def _insert(connection: Connection, table: Table, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:
     single = [*map(_FIRST, given)] if len(given[0]) == 1 else None
-    if single is None or not _is_sound(columns, single):
+    is_sound = False
+    if single is not None:  # a fast check that the row has nothing to refuse
+        try:
+            columns.packed.pack(*columns.pick_integers(single))
+            is_sound = isfinite(sum(columns.pick_reals(single)))
+        except (struct.error, TypeError, OverflowError):  # a number is too large or missing
+            is_sound = False
+    if not is_sound:
         _check(table, columns, given)
     if connection.dialect.name == "postgresql":
         _copy(connection, columns, given)
@@ -171,15 +171,6 @@ def _insert(connection: Connection, table: Table, columns: _Columns, given: Sequ
     else:
         assert sum(map(len, given)) == len(given), "columns have different lengths"
         execute(connection, columns.insert, single).close()
-
-
-def _is_sound(columns: _Columns, row: Sequence[Any]) -> bool:
-    """A fast check that a single row has nothing to refuse; False if it is uncertain."""
-    try:
-        columns.packed.pack(*columns.pick_integers(row))
-        return isfinite(sum(columns.pick_reals(row)))
-    except (struct.error, TypeError, OverflowError):  # a number is too large or missing
-        return False
 
 
 def _insert_rows(connection: Connection, columns: _Columns, given: Sequence[Sequence[Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -50,10 +50,9 @@ class Database:
         self.path = path
         self._write_engine = write_engine
         self._read_engine = read_engine
-        self._writer = (PostgresqlWriter if path is None else SqliteWriter)(write_engine, wait_seconds)
+        self.writer = (PostgresqlWriter if path is None else SqliteWriter)(write_engine, wait_seconds)
         self._lock_timeout_ms = lock_timeout_ms  # of PostgreSQL's sessions
         self._lock = lock
-        self._closed = False
 
     @classmethod
     def open(
@@ -139,9 +138,9 @@ class Database:
 
     def close(self) -> None:
         """Close every connection and release the lock of the file. A closed database cannot be used again."""
-        self._closed = True
+        self.writer.closed = True
         self._read_engine.dispose()
-        self._writer.close()
+        self.writer.close()
         self._write_engine.dispose()  # the last one: it moves SQLite's log into the file
         if self._lock is not None:
             os.close(self._lock)
@@ -170,33 +169,21 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """One transaction that commits at the end of the block and rolls back on an exception."""
-        assert not self._closed, "a closed database has lost its lock"
-        with self._writer.begin() if self.dialect == "sqlite" else self._write_engine.begin() as connection:
+        assert not self.writer.closed, "a closed database has lost its lock"
+        with self.writer.begin() if self.dialect == "sqlite" else self._write_engine.begin() as connection:
             yield connection
-
-    def write_dedicated(self, owner: object) -> AbstractContextManager[Connection]:
-        """The same on the dedicated connection, one transaction at a time; `owner` as in `Writer.begin`."""
-        assert not self._closed, "a closed database has lost its lock"
-        return self._writer.begin(owner)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One read-only snapshot. Keep it short: SQLite's log grows as long as a snapshot is open."""
-        assert not self._closed, "a closed database has lost its lock"
+        assert not self.writer.closed, "a closed database has lost its lock"
         with self._read_engine.begin() as connection:
             yield connection
 
     def now_micros(self, connection: Connection) -> int:
         """Microseconds since 1970: by PostgreSQL's clock, which all replicas share, or by the process's, which never
-        goes back. In a dedicated transaction on PostgreSQL, the time at which it began."""
-        if self._writer.now_micros is not None and is_dedicated(connection):
-            return self._writer.now_micros
+        goes back."""
         return clock_micros(connection)
-
-    def epoch(self) -> int | None:
-        """In a dedicated transaction, a number that changes when another writer has written since the owner's previous
-        transaction, so that the owner may rely on what it remembers of that; None where this is unknown."""
-        return self._writer.epoch
 
     def lock_replicas(self, connection: Connection) -> None:
         """Wait for the lock that all replicas share and keep it until the transaction ends; SQLite has no replicas.
@@ -245,7 +232,7 @@ class Database:
 
 
 def clock_micros(connection: Connection) -> int:
-    """The time as `Database.now_micros` returns it outside dedicated transactions."""
+    """The time as `Database.now_micros` returns it."""
     if connection.dialect.name == "sqlite":
         return sqlite.clock_micros()
     return int(connection.execute(_NOW_MICROS).scalar_one())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -32,35 +33,38 @@ _UNAVAILABLE = ("08", "53", "57", LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006")
 class PostgresqlWriter(Writer):
     """The engine's connection: BEGIN, the savepoint and the server's time are one message."""
 
-    now_micros: int = 0
+    # In this mode the driver begins no transaction on its own.
+    _connection_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
+    _begun_at_micros = 0  # by the server's clock
     _used_at = 0.0
 
+    def now_micros(self) -> int:
+        """The time at which the transaction began."""
+        return self._begun_at_micros
+
     def _connect(self) -> Connection:
-        # In this mode the driver begins no transaction on its own.
-        return super()._connect().execution_options(isolation_level="AUTOCOMMIT")
-
-    def _is_alive(self, connection: Connection) -> bool:
-        if time.monotonic() - self._used_at < IDLE_SECONDS_MAX:
-            return True
-        try:
-            self._run(connection, "SELECT 1").close()
-        except SQLAlchemyError:
-            self._discard(connection)
-            return False
-        return True
-
-    def _run(self, connection: Connection, statement: str) -> Any:
-        # The driver prepares frequent statements, and PgBouncer does not recognise a prepared COMMIT.
-        return execute(connection, statement, None, prepare=False)
+        self._used_at = time.monotonic()
+        return super()._connect()
 
     def _begin(self, connection: Connection, owner: object) -> None:
+        if time.monotonic() - self._used_at >= IDLE_SECONDS_MAX:
+            connection = self._probed(connection)
         cursor = self._run(
             connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
         )
         while cursor.nextset():
             pass
-        self.now_micros = int(cursor.fetchone()[0])
+        self._begun_at_micros = int(cursor.fetchone()[0])
         cursor.close()
+
+    def _probed(self, connection: Connection) -> Connection:
+        """The connection, or another one if it is lost."""
+        try:
+            self._run(connection, "SELECT 1").close()
+        except SQLAlchemyError:
+            self._discard(connection)
+            return self._connect()
+        return connection
 
     def _commit(self, connection: Connection) -> None:
         if driver_of(connection).info.transaction_status != TransactionStatus.IDLE:
@@ -71,6 +75,10 @@ class PostgresqlWriter(Writer):
             if status != "COMMIT":
                 raise RuntimeError("a transaction in which something has failed cannot be committed")
         self._used_at = time.monotonic()
+
+    def _run(self, connection: Connection, statement: str) -> Any:
+        # The driver prepares frequent statements, and PgBouncer does not recognise a prepared COMMIT.
+        return execute(connection, statement, None, prepare=False)
 
 
 def postgresql_engine(

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.engine import URL
 
 from service.store.errors import DatabaseInUse, DatabaseUnusable
-from service.store.statements import driver_of, execute
+from service.store.statements import DRIVER, execute
 from service.store.writer import Writer, is_dedicated
 
 # SQLite takes 0 as "do not wait at all", for instance while another program copies the file.
@@ -35,10 +35,16 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _CLOCK_START_MICROS = (time.time_ns() - time.clock_gettime_ns(_CLOCK)) // 1000
 
 
+def clock_micros() -> int:
+    """Microseconds since 1970; never goes back within one process."""
+    return _CLOCK_START_MICROS + time.clock_gettime_ns(_CLOCK) // 1000
+
+
 class SqliteWriter(Writer):
     """SQLite's writing connection: a transaction locks the whole file."""
 
     epoch: int = 0
+    now_micros = staticmethod(clock_micros)
     _version: int | None = None
     _owner: object = None  # of the last transaction
 
@@ -47,27 +53,22 @@ class SqliteWriter(Writer):
         return super()._connect()
 
     def _begin(self, connection: Connection, owner: object) -> None:
-        self._run(connection, "BEGIN IMMEDIATE").close()
+        execute(connection, "BEGIN IMMEDIATE").close()
         # This number changes when another connection has written since this connection last read it.
-        cursor = self._run(connection, "PRAGMA data_version")
+        cursor = execute(connection, "PRAGMA data_version")
         (version,) = cursor.fetchone()
         cursor.close()
         if version != self._version or owner is None or owner is not self._owner:
             self.epoch += 1
         self._version, self._owner = version, owner
 
-    def _roll_back(self, connection: Connection) -> None:
-        self.epoch += 1  # a COMMIT that raised may still have happened
-        super()._roll_back(connection)
-
     def _commit(self, connection: Connection) -> None:
-        if driver_of(connection).in_transaction:
-            self._run(connection, "COMMIT").close()
+        if connection.get_execution_options()[DRIVER].in_transaction:
+            execute(connection, "COMMIT").close()
 
-
-def clock_micros() -> int:
-    """Microseconds since 1970; never goes back within one process."""
-    return _CLOCK_START_MICROS + time.clock_gettime_ns(_CLOCK) // 1000
+    def _roll_back(self) -> None:
+        self.epoch += 1  # a COMMIT that raised may still have happened
+        super()._roll_back()
 
 
 def file_path(url: URL) -> Path:

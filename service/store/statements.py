@@ -6,16 +6,43 @@ Values are those of the driver, so a boolean of SQLite is 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, Column, ColumnElement, Connection, any_, bindparam
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    any_,
+    bindparam,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
 # The execution option with which a dedicated connection carries its driver's connection.
 DRIVER = "cbwk_driver"
+POSTGRESQL_TYPES = {
+    SmallInteger: "int2",
+    Integer: "int4",
+    BigInteger: "int8",
+    Float: "float8",
+    Text: "text",
+    Boolean: "bool",
+    LargeBinary: "bytea",
+}
+# Of one statement: each pair is two parameters, and SQLite accepts 32,766.
+PAIRS_MAX = 8_192
 
 Row = dict[str, Any]
 _AMONG = "among"
@@ -54,12 +81,13 @@ class Prepared:
 
     def fetch(self, connection: Connection, among: Sequence[Any] = (), /, **values: Any) -> list[Row]:
         """The rows of the result; `among` are the values of the statement's list, at least one if it has a list."""
-        text = self._text(connection, len(among))
+        text = self._compiled(connection, len(among))
         if text.listed == (_AMONG,):
             values[_AMONG] = list(among)
         elif among:
             values |= zip(text.listed, [*among, *[among[-1]] * (len(text.listed) - len(among))], strict=True)
-        cursor = execute(connection, text.sql, _parameters(text, values))
+        parameters = values if text.positions is None else [values[name] for name in text.positions]
+        cursor = execute(connection, text.sql, parameters)
         try:
             rows = cursor.fetchall()
             return [dict(zip(text.columns, row, strict=True)) for row in rows] if rows else []
@@ -71,7 +99,7 @@ class Prepared:
 
         The names must be in the order of the statement: a driver with positional parameters gets the rows unchanged.
         """
-        text = self._text(connection, 0)
+        text = self._texts.get((connection.dialect.name, 0)) or self._compiled(connection, 0)
         assert text.positions in (None, names), f"the parameters of the statement are {text.positions}"
         given = [dict(zip(names, row, strict=True)) for row in rows] if text.positions is None else rows
         if len(rows) == 1:
@@ -82,7 +110,7 @@ class Prepared:
         cursor.close()
         return found
 
-    def _text(self, connection: Connection, among: int) -> _Text:
+    def _compiled(self, connection: Connection, among: int) -> _Text:
         dialect = connection.dialect.name
         length = 1 << (among - 1).bit_length() if among and dialect == "sqlite" else min(among, 1)
         text = self._texts.get((dialect, length))
@@ -97,8 +125,53 @@ class Prepared:
         return text
 
 
-def _parameters(text: _Text, values: Mapping[str, Any]) -> Any:
-    return values if text.positions is None else [values[name] for name in text.positions]
+class Lookup:
+    """Finds rows of one table by their campaign and one more column, many in one statement, in no particular order.
+
+    On PostgreSQL each row has a subquery of its own, which OFFSET 0 keeps separate. With a list PostgreSQL may scan all
+    rows of the campaign and stay with that plan: the plan of a prepared statement comes from its first executions, when
+    the table was almost empty. SQLite has no arrays and gets two parameters per row, filled up to a power of two.
+    """
+
+    def __init__(self, table: Table, column: str) -> None:
+        self._names = tuple(table.c.keys())
+        self._by_arrays = (
+            f"SELECT {', '.join(f'found.{name}' for name in self._names)} FROM"
+            f" unnest({array_of('int4')}, {array_of(POSTGRESQL_TYPES[type(table.c[column].type)])})"
+            " AS pair (campaign, value) CROSS JOIN LATERAL"
+            f" (SELECT * FROM {table.name} WHERE campaign = pair.campaign AND {column} = pair.value OFFSET 0) AS found"
+        )
+        # CROSS makes SQLite begin with the wanted pairs.
+        self._by_pairs = (
+            f"SELECT {', '.join(f'{table.name}.{name}' for name in self._names)} FROM pair CROSS JOIN {table.name}"
+            f" WHERE {table.name}.campaign = pair.campaign AND {table.name}.{column} = pair.value"
+        )
+        self._texts: dict[int, str] = {}
+
+    def fetch(self, connection: Connection, wanted: Sequence[tuple[int, Any]]) -> list[Row]:
+        """The rows with these pairs of campaign and value, which are all different."""
+        found: list[Sequence[Any]] = []
+        for start in range(0, len(wanted), PAIRS_MAX):
+            pairs = wanted[start : start + PAIRS_MAX]
+            if connection.dialect.name == "postgresql":
+                cursor = run_on_arrays(connection, self._by_arrays, pairs)
+            else:
+                length = 1 << (len(pairs) - 1).bit_length()
+                filled = [*pairs, *[(None, None)] * (length - len(pairs))]  # NULL matches nothing
+                text = self._texts.get(length) or self.statement_of_pairs(length)
+                cursor = execute(connection, text, [*chain.from_iterable(filled)])
+            try:
+                found += cursor.fetchall()
+            finally:
+                cursor.close()
+        return [dict(zip(self._names, row, strict=True)) for row in found]
+
+    def statement_of_pairs(self, length: int) -> str:
+        """SQLite's statement for this number of pairs."""
+        self._texts[length] = (
+            f"WITH pair (campaign, value) AS (VALUES {', '.join(['(?, ?)'] * length)}) {self._by_pairs}"
+        )
+        return self._texts[length]
 
 
 def execute(connection: Connection, sql: str, parameters: Any = (), **options: Any) -> Any:

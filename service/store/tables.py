@@ -6,6 +6,11 @@ resources are JSON arrays in the order of its configuration.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -163,11 +168,26 @@ outcome = _of_campaign(
     Column("policy_version", BigInteger, nullable=False),
     Column("warnings", Text, nullable=True),
     Column("at", BigInteger, nullable=False),
-    Column("digest", LargeBinary, nullable=False),  # of the other columns: see store.digests
+    Column("digest", LargeBinary, nullable=False),  # of the other columns: `outcome_digest`
     Index("ix_outcome_campaign_decision", "campaign", "decision"),
     CheckConstraint("kind IN ('reported', 'void', 'expired', 'late')", name="kind"),
     key="sequence",
 )
+OUTCOME_DIGEST_BYTES = 8
+_BEFORE_REWARD = ("campaign", "sequence", "decision", "kind", "status")
+_AFTER_REWARD = ("costs", "spent", "released", "taught", "policy_version", "warnings", "at")
+
+
+def outcome_digest(row: Mapping[str, Any]) -> bytes:
+    """The digest of all other columns of an outcome, the same before writing and after reading from either database.
+
+    It shows damage of the row: accounts depend on it, and disks fail.
+    """
+    values = [row[name] for name in _BEFORE_REWARD]
+    values.append(None if row["reward"] is None else float(row["reward"]))
+    values += [row[name] for name in _AFTER_REWARD]
+    return blake2b(orjson.dumps(values), digest_size=OUTCOME_DIGEST_BYTES).digest()
+
 
 # Joins an outcome with its decision.
 decision_of_outcome = (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision)

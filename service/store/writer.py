@@ -7,10 +7,11 @@ the pool (check out, probe, begin, commit, check in) takes as long as many decis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,19 +19,23 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.store.statements import DRIVER, execute
 
-_DEDICATED = "cbwk_dedicated"
-
 
 def is_dedicated(connection: Connection) -> bool:
     """Whether a `Writer`, and not SQLAlchemy, begins the transactions of this connection."""
-    return _DEDICATED in connection.get_execution_options()
+    return DRIVER in connection.get_execution_options()
 
 
 class Writer(ABC):
-    """One connection for one transaction at a time; a lost connection is replaced."""
+    """One connection for one transaction at a time: `with writer.begin(owner) as connection`.
 
-    epoch: int | None = None  # see `Database.epoch`
-    now_micros: int | None = None  # the server's time when the last transaction began
+    The transaction commits at the end of the block and rolls back on an exception. A lost connection is replaced.
+    """
+
+    # In a transaction, a number that changes when another writer has written since the owner's previous transaction, so
+    # that the owner may rely on what it remembers of that; None where this is unknown.
+    epoch: int | None = None
+    closed = False  # for good: a closed database has lost its lock
+    _connection_options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, engine: Engine, wait_seconds: float) -> None:
         self._engine = engine
@@ -38,56 +43,43 @@ class Writer(ABC):
         self._lock = Lock()
         self._connection: Connection | None = None
 
-    def begin(self, owner: object = None) -> Transaction:
-        """A transaction that commits at the end of the block and rolls back on an exception.
+    def begin(self, owner: object = None) -> Self:
+        """Wait for the connection and begin a transaction, which the caller's `with` ends.
 
         `owner` is the object that remembers what the transaction writes; None never equals the previous owner.
         """
-        return Transaction(self, owner)
-
-    def enter(self, owner: object) -> Connection:
-        """Wait for the connection and begin a transaction."""
+        assert not self.closed, "a closed database has lost its lock"
         if not self._lock.acquire(timeout=self._wait_seconds):
             raise PoolTimeoutError(f"the writing connection was not free within {self._wait_seconds} s")
         try:
-            connection = self._opened()
-            try:
-                self._begin(connection, owner)
-            except BaseException:
-                self._roll_back(connection)
-                raise
-        except BaseException:
-            self._lock.release()
+            self._begin(self._connection or self._connect(), owner)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
-        return connection
+        return self
 
-    def leave(self, connection: Connection, *, commit: bool) -> None:
-        """End the transaction and free the connection."""
+    def __enter__(self) -> Connection:
+        assert self._connection is not None, "begin() has opened the connection"
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
-            if commit:
-                try:
-                    self._commit(connection)
-                except BaseException:
-                    self._roll_back(connection)
-                    raise
-            else:
-                self._roll_back(connection)
+            if kind is not None or self._connection is None:
+                self._roll_back()
+                return
+            try:
+                self._commit(self._connection)
+            except BaseException:
+                self._roll_back()
+                raise
         finally:
             self._lock.release()
 
-    def _opened(self) -> Connection:
-        connection = self._connection
-        if connection is None or connection.closed or connection.invalidated or not self._is_alive(connection):
-            self._connection = connection = self._connect()
-            connection.begin()
-        return connection
-
-    def _connect(self) -> Connection:
-        connection = self._engine.connect()
-        return connection.execution_options(**{_DEDICATED: True, DRIVER: connection.connection.driver_connection})
-
-    def _is_alive(self, connection: Connection) -> bool:
-        return True
+    @abstractmethod
+    def now_micros(self) -> int:
+        """The time in a transaction, microseconds since 1970; see `Database.now_micros`."""
 
     @abstractmethod
     def _begin(self, connection: Connection, owner: object) -> None: ...
@@ -96,12 +88,20 @@ class Writer(ABC):
     def _commit(self, connection: Connection) -> None:
         """Commit, unless the block has ended the transaction itself."""
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _connect(self) -> Connection:
+        connection = self._engine.connect()
+        driver = connection.connection.driver_connection
+        self._connection = connection.execution_options(**{DRIVER: driver}, **self._connection_options)
+        self._connection.begin()
+        return self._connection
+
+    def _roll_back(self) -> None:
         """Roll back. A connection on which that fails is discarded, which makes the database roll back."""
-        try:
-            self._run(connection, "ROLLBACK").close()
-        except SQLAlchemyError:
-            self._discard(connection)
+        if self._connection is not None:
+            try:
+                self._run(self._connection, "ROLLBACK").close()
+            except SQLAlchemyError:
+                self._discard(self._connection)
 
     def _run(self, connection: Connection, statement: str) -> Any:
         return execute(connection, statement)
@@ -118,21 +118,3 @@ class Writer(ABC):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-
-
-class Transaction:
-    """One transaction of a `Writer`, as a context manager; a generator would take longer than SQLite's BEGIN."""
-
-    __slots__ = ("_connection", "_owner", "_writer")
-
-    def __init__(self, writer: Writer, owner: object) -> None:
-        self._writer, self._owner = writer, owner
-
-    def __enter__(self) -> Connection:
-        self._connection = self._writer.enter(self._owner)
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._writer.leave(self._connection, commit=kind is None)

@@ -18,11 +18,12 @@ from sqlalchemy import Connection, text
 
 from service.auth import Principal
 from service.domain.ledger import Account
-from service.engine import cache, rows, settle
+from service.engine import cache, settle, transaction
 from service.engine import decide as decide_module
 from service.engine.batch import BatchRunner
-from service.store import locking, statements, writer
+from service.store import locking, sqlite, statements
 from service.store.database import Database
+from service.store.writer import Writer
 
 VARIABLE = "SEEDED_BUG"
 
@@ -66,26 +67,26 @@ def _answer_before_commit(patch: Patch) -> None:
 
     def late(right: Callable[..., Any]) -> Any:
         @contextmanager
-        def write(self: Database, *user: object) -> Iterator[Connection]:
+        def write(self: Database | Writer, *owner: object) -> Iterator[Connection]:
             while left_open:
                 left_open.pop().__exit__(None, None, None)
-            transaction = right(self, *user)
-            connection = transaction.__enter__()
+            begun = right(self, *owner)
+            connection = begun.__enter__()
             try:
                 yield connection
             except BaseException as error:
-                transaction.__exit__(type(error), error, error.__traceback__)
+                begun.__exit__(type(error), error, error.__traceback__)
                 raise
             if serving:
-                left_open.append(transaction)
+                left_open.append(begun)
             else:
-                transaction.__exit__(None, None, None)
+                begun.__exit__(None, None, None)
 
         return write
 
     patch.setattr(BatchRunner, "process", process)
     patch.setattr(Database, "write", late(Database.write))
-    patch.setattr(Database, "write_dedicated", late(Database.write_dedicated))
+    patch.setattr(Writer, "begin", late(Writer.begin))
 
 
 def _no_row_lock(patch: Patch) -> None:
@@ -97,7 +98,7 @@ def _deferred_begin(patch: Patch) -> None:
         deferred = statement.replace("BEGIN IMMEDIATE", "BEGIN DEFERRED")
         return statements.execute(connection, deferred, *parameters, **options)
 
-    patch.setattr(writer, "execute", execute)
+    patch.setattr(sqlite, "execute", execute)
 
 
 def _float_money(patch: Patch) -> None:
@@ -172,7 +173,7 @@ def _accounts_with_lock(patch: Patch) -> None:
         " JOIN account a ON a.campaign = s.campaign WHERE s.campaign = ANY(:numbers)"
         " ORDER BY s.campaign, a.resource FOR UPDATE OF s"
     )
-    right_states, right_accounts = locking.states, rows.accounts
+    right_states, right_accounts = locking.states, cache.accounts
     read: dict[int, list[Any]] = {}
 
     def states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Any:
@@ -193,7 +194,7 @@ def _accounts_with_lock(patch: Patch) -> None:
         return found
 
     patch.setattr(locking, "states", states)
-    patch.setattr(rows, "accounts", accounts)
+    patch.setattr(transaction, "accounts", accounts)
 
 
 def _stale_snapshot(patch: Patch) -> None:

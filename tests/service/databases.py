@@ -72,6 +72,7 @@ class ClockedDatabase(Database):
         """Open a database and set its clock."""
         opened = cls.open(url)
         opened.clock = clock
+        vars(opened.writer)["now_micros"] = lambda: clock.micros
         return opened
 
     def now_micros(self, connection: Connection) -> int:

@@ -115,7 +115,7 @@ def test_what_else_is_in_the_batch_happens_once(database):
 def test_what_a_cold_start_had_to_fold_counts_towards_the_next_snapshot(database, monkeypatch):
     """Else a process that is killed again and again would read a longer log each time."""
     learnt = int(state_of(database).learnt[0])
-    monkeypatch.setattr("service.engine.snapshots.SNAPSHOT_OUTCOMES", learnt + 1)
+    monkeypatch.setattr("service.engine.cache.SNAPSHOT_OUTCOMES", learnt + 1)
     processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
     processor.run([Item(Decide("c", "next", [0.1, 0.2]), 0.0)])
     processor.save_due()

@@ -105,7 +105,7 @@ def test_a_transaction_that_was_given_up_leaves_nothing_behind(database, monkeyp
 def test_a_commit_that_fails_leaves_nothing_remembered_of_it_whether_it_happened_or_not(
     database, monkeypatch, happened
 ):
-    writer = database._writer
+    writer = database.writer
     commit = writer._commit
 
     def failing(connection):
@@ -140,8 +140,8 @@ def test_after_a_failure_behind_a_commit_the_next_transaction_goes_on_from_what_
 
     run(CreateCampaign(config(budget=10, feedback={"ttl_seconds": 1})))
     run(*(Decide("c", f"d{each}", [0.5, 0.5]) for each in range(3)))
-    now = database.now_micros
-    monkeypatch.setattr(database, "now_micros", lambda connection: now(connection) + 10_000_000)
+    now = database.writer.now_micros
+    monkeypatch.setattr(database.writer, "now_micros", lambda: now() + 10_000_000)
     with monkeypatch.context() as spoilt:
         spoilt.setattr(metrics, "batch_size", None)
         (answer,) = run(Expire())

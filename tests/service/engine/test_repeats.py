@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine import rows as statements
+from service.engine import transaction
 from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
 from service.reads import verify
@@ -16,13 +16,13 @@ from tests.service.engine.campaigns import config, rows
 def looked_for(monkeypatch):
     """The ids that the engine has asked the database for, transaction by transaction."""
     asked = []
-    decisions = statements.decisions
+    fetch = transaction._DECISIONS.fetch
 
     def noted(connection, wanted):
-        asked.append([each for ids in wanted.values() for each in ids])
-        return decisions(connection, wanted)
+        asked.append([each for _, each in wanted])
+        return fetch(connection, wanted)
 
-    monkeypatch.setattr(statements, "decisions", noted)
+    monkeypatch.setattr(transaction._DECISIONS, "fetch", noted)
     return asked
 
 

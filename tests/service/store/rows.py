@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from service.store import tables
-from service.store.digests import outcome_digest
+from service.store.tables import outcome_digest
 
 
 def state(number: int, **changes: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from service.store import tables
 from service.store.bulk_insert import append_rows
-from service.store.lookup import PAIRS_MAX, Lookup
+from service.store.statements import PAIRS_MAX, Lookup
 from tests.service.store.rows import add_campaigns, decision, outcome
 
 BY_ID, OUTCOMES = Lookup(tables.decision, "decision_id"), Lookup(tables.outcome, "decision")

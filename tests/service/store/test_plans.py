@@ -7,20 +7,21 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import text
 
-from service.engine import changes, rows
+from service.engine import cache, changes, transaction
 from service.store import tables
 from service.store.bulk_insert import append_columns
+from service.store.statements import Prepared
 
 HOT = {
-    name: statement._of_campaign if isinstance(statement, rows.Lookup) else statement
-    for name, statement in (vars(rows) | vars(changes)).items()
-    if isinstance(statement, rows.Prepared | rows.Lookup) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
+    name: statement
+    for name, statement in (vars(cache) | vars(transaction) | vars(changes)).items()
+    if isinstance(statement, Prepared) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
 }
 
 
 def plan_of(connection, statement, among):
     """The steps of SQLite's plan."""
-    compiled = statement._text(connection, among)
+    compiled = statement._compiled(connection, among)
     sql = compiled.sql
     for _ in range(sql.count("?")):
         sql = sql.replace("?", "1", 1)
@@ -39,13 +40,26 @@ def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name)
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
-def test_decisions_of_several_campaigns_are_found_one_by_one_by_their_ids(database):
-    sql = rows._DECISIONS.statement_of_pairs(4).replace("?", "1")
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize(
+    ("lookup", "search"),
+    [
+        (
+            transaction._DECISIONS,
+            "SEARCH decision USING INDEX sqlite_autoindex_decision_2 (decision_id=? AND campaign=?)",
+        ),
+        (
+            transaction._OUTCOMES,
+            "SEARCH outcome USING INDEX ix_outcome_campaign_decision (campaign=? AND decision=?)",
+        ),
+    ],
+)
+def test_decisions_and_outcomes_are_found_one_by_one_by_both_columns(database, lookup, search, length):
+    sql = lookup.statement_of_pairs(length).replace("?", "1")
     with database.read() as connection:
         steps = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {sql}"))]
-    assert [step for step in steps if "decision" in step and "VALUES" not in step] == [
-        "SEARCH decision USING INDEX sqlite_autoindex_decision_2 (decision_id=? AND campaign=?)"
-    ], steps
+    assert [step for step in steps if step.startswith("SEARCH")] == [search], steps
+    assert not any(step.startswith(("SCAN decision", "SCAN outcome")) for step in steps), steps
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)

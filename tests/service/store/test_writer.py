@@ -31,7 +31,7 @@ def session_of(connection):
 
 def write(database, *numbers, then=lambda connection: None):
     """Create campaigns in one transaction, and call `then` at its end."""
-    with database.write_dedicated(OWNER) as connection:
+    with database.writer.begin(OWNER) as connection:
         add_campaigns(connection, *numbers)
         then(connection)
 
@@ -75,10 +75,10 @@ def test_a_commit_after_a_failed_statement_raises(database):
 def test_all_transactions_use_one_session_and_the_time_of_the_server(database):
     seen = []
     for _ in range(7):  # more often than it takes psycopg to prepare a statement
-        with database.write_dedicated(OWNER) as connection:
+        with database.writer.begin(OWNER) as connection:
             now = connection.execute(text("SELECT CAST(extract(epoch FROM now()) * 1000000 AS bigint)")).scalar_one()
-            assert now <= database.now_micros(connection) <= now + 1_000_000
-            seen.append((session_of(connection), database.now_micros(connection)))
+            assert now <= database.writer.now_micros() <= now + 1_000_000
+            seen.append((session_of(connection), database.writer.now_micros()))
             (level,) = connection.execute(text("SHOW transaction_isolation")).one()
             assert level == "read committed"
     assert len({session for session, _ in seen}) == 1
@@ -88,10 +88,10 @@ def test_all_transactions_use_one_session_and_the_time_of_the_server(database):
 @only_postgresql
 def test_a_session_that_ended_while_idle_is_replaced_before_the_next_transaction(database, monkeypatch):
     monkeypatch.setattr(postgresql, "IDLE_SECONDS_MAX", 0.0)
-    with database.write_dedicated(OWNER) as connection:
+    with database.writer.begin(OWNER) as connection:
         first = session_of(connection)
     end_session(database, first)
-    with database.write_dedicated(OWNER) as connection:
+    with database.writer.begin(OWNER) as connection:
         add_campaigns(connection, 1)
         assert session_of(connection) != first
     assert campaigns(database) == 1
@@ -104,7 +104,7 @@ def test_a_session_that_ends_in_a_transaction_is_an_error_of_the_connection_and_
     assert Database.is_connection_error(lost.value)
     assert campaigns(database) == 0
     for number in range(1, 9):  # more than there are connections
-        with pytest.raises(DBAPIError), database.write_dedicated(OWNER) as connection:
+        with pytest.raises(DBAPIError), database.writer.begin(OWNER) as connection:
             end_session(database, session_of(connection))
         write(database, number)
     assert campaigns(database) == 8
@@ -113,7 +113,7 @@ def test_a_session_that_ends_in_a_transaction_is_an_error_of_the_connection_and_
 @only_postgresql
 def test_other_transactions_can_write_at_the_same_time_even_with_a_pool_of_one(migrated_url):
     with Database.open(migrated_url, pool_size=1, connect_timeout_seconds=2) as database:
-        with database.write_dedicated(OWNER) as connection, database.write() as other:
+        with database.writer.begin(OWNER) as connection, database.write() as other:
             add_campaigns(connection, 1)
             add_campaigns(other, 2)
         assert campaigns(database) == 2
@@ -122,8 +122,8 @@ def test_other_transactions_can_write_at_the_same_time_even_with_a_pool_of_one(m
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 class TestEpochOfSqlite:
     def epoch(self, database):
-        with database.write_dedicated(OWNER):
-            return database.epoch()
+        with database.writer.begin(OWNER):
+            return database.writer.epoch
 
     def test_stays_while_only_its_owner_writes(self, database):
         before = self.epoch(database)
@@ -138,7 +138,7 @@ class TestEpochOfSqlite:
 
     def test_changes_when_another_owner_has_written(self, database):
         before = self.epoch(database)
-        with database.write_dedicated(object()) as connection:
+        with database.writer.begin(object()) as connection:
             add_campaigns(connection, 1)
         assert self.epoch(database) != before
 
@@ -156,7 +156,7 @@ class TestEpochOfSqlite:
 
     def test_changes_with_the_connection(self, database):
         before = self.epoch(database)
-        database._writer.close()
+        database.writer.close()
         with closing(sqlite3.connect(database.path)) as other, other:
             other.execute("INSERT INTO campaign (number, id, created_at) VALUES (1, 'c', 0)")
         assert self.epoch(database) != before
@@ -164,5 +164,5 @@ class TestEpochOfSqlite:
 
 @only_postgresql
 def test_postgresql_has_no_epoch(database):
-    with database.write_dedicated(OWNER):
-        assert database.epoch() is None
+    with database.writer.begin(OWNER):
+        assert database.writer.epoch is None
