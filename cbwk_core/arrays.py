@@ -72,6 +72,17 @@ def without_nan(name: str, array: Array) -> Array:
     return array
 
 
+def are_finite(numbers: object) -> bool:
+    """Return whether every float in an array, or in nested tuples of arrays, is finite.
+
+    >>> are_finite((np.ones(2), (np.array([1, 2]),))), are_finite((np.array([0.5, np.inf]),))
+    (True, False)
+    """
+    if isinstance(numbers, tuple):
+        return all(map(are_finite, numbers))
+    return not isinstance(numbers, np.ndarray) or numbers.dtype.kind != "f" or bool(np.isfinite(numbers).all())
+
+
 def folded(rows: int, lanes: int) -> Iterator[slice]:
     """Split `rows` into consecutive slices of `lanes` rows; an update applies them in this order."""
     for start in range(0, rows, lanes):

@@ -24,9 +24,9 @@ from cbwk_core.arguments import (
     checked_learn,
     checked_uniforms,
 )
-from cbwk_core.arrays import Array, Integers, Mask, finite, folded, frozen
+from cbwk_core.arrays import Array, Integers, Mask, are_finite, finite, folded, frozen
 from cbwk_core.configuration import Configuration
-from cbwk_core.oracles.product import changes, forgotten
+from cbwk_core.oracles.product import forgotten
 from cbwk_core.round import Request
 from cbwk_core.rules import dual
 from cbwk_core.rules.noise import first_residuals, mean_squares
@@ -74,11 +74,8 @@ class SquareCBwK(Configuration):
 
     @cached_property
     def _single(self) -> Single | None:
+        """What a call asks first: it serves one row of one lane, and leaves all else (None) to `round`."""
         return Single(self) if single.serves(self) else None
-
-    def _orchestration(self, lanes: int, rows: int = 1) -> Single | None:
-        """Choose, once per call, what serves it: `single` for one row of one lane, `round` (None) for all else."""
-        return self._single if rows == lanes == 1 else None
 
     @cached_property
     def _update(self) -> Any:
@@ -118,11 +115,11 @@ class SquareCBwK(Configuration):
         free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
         """
-        lanes = self._lanes(state)
-        if exclude is None and holds is None and (one := self._orchestration(lanes)) is not None:
-            choice = one.decide(state, features, uniforms, free)
+        if exclude is None and holds is None and self._single is not None:
+            choice = self._single.decide(state, features, uniforms, free)
             if choice is not None:
                 return choice
+        lanes = self._lanes(state)
         x = self.checked_features(features)
         rows = len(x)
         if lanes not in (1, rows):
@@ -155,19 +152,29 @@ class SquareCBwK(Configuration):
 
     def changes(self, state: State) -> Integers:
         """How often the oracle has restarted because the world has changed, (lanes,); 0 if it does not watch."""
-        return np.full(self._lanes(state), changes(state.oracle), dtype=np.int64)
+        return np.full(self._lanes(state), getattr(state.oracle, "changes", 0), dtype=np.int64)
 
     def mean_squared_errors(self, state: State) -> Array:
         """The mean squared error of predictions, of the reward and of the costs in max costs: (lanes, 1 + d)."""
         self._lanes(state)
         return mean_squares(state.residuals, state.learnt)
 
+    def is_finite(self, state: State) -> bool:
+        """Whether all parameters of the oracle and the residuals are finite; if not, no prediction is worth anything.
+
+        >>> policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=10, budget=5)
+        >>> policy.is_finite(policy.init()), policy.is_finite(policy.init()._replace(residuals=np.array([[[np.inf]]])))
+        (True, False)
+        """
+        self._lanes(state)
+        parts = getattr(state.oracle, "parts", (state.oracle,))
+        return are_finite((state.residuals, *[getattr(part, "theta", part) for part in parts]))
+
     def commit(self, state: State, ticket: Ticket) -> State:
         """Count n decisions, null ones too: rounds advance, prices move at predicted costs, holds are taken."""
-        lanes = self._lanes(state)
-        rows = checked_ticket(ticket, lanes, self.resources, self.dimension)
-        if (one := self._orchestration(lanes, rows)) is not None:
-            return one.commit(state, ticket)
+        if self._single is not None and (after := self._single.commit(state, ticket)) is not None:
+            return after
+        rows = checked_ticket(ticket, self._lanes(state), self.resources, self.dimension)
         return rows_round.commit(self, self.problem.rows, state, ticket) if rows else state
 
     def settle(
@@ -177,11 +184,13 @@ class SquareCBwK(Configuration):
 
         rewards (n,), costs (n, d) in the caller's units; a null decision has none (0).
         """
+        if self._single is not None:
+            after = self._single.settle(state, tickets, rewards, costs, learn)
+            if after is not None:
+                return after
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
         real = tickets.arm != NULL_ARM
         weight = (real & checked_learn(learn, rows)).astype(np.float64)
-        if (one := self._orchestration(len(state.books), rows)) is not None and real[0]:
-            return one.settle(state, tickets, reward.item(), cost.tolist()[0], bool(weight[0]))
         if not rows:
             return state
         target = self._targets(reward, cost)
@@ -194,6 +203,10 @@ class SquareCBwK(Configuration):
 
         For a reward that comes after the costs, and for outcomes that another process has settled.
         """
+        if self._single is not None:
+            after = self._single.teach(state, tickets, rewards, costs)
+            if after is not None:
+                return after
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
         if not rows:
             return state
@@ -228,11 +241,11 @@ class SquareCBwK(Configuration):
 
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
+        if self._single is not None:
+            after = self._single.learn(state, features, arm, rewards, costs)
+            if after is not None:
+                return after
         lanes = self._lanes(state)
-        if (one := self._orchestration(lanes)) is not None:
-            learnt = one.learn(state, features, arm, rewards, costs)
-            if learnt is not None:
-                return learnt
         x = self.checked_features(features)
         rows = len(x)
         arms = checked_arms(arm, rows, (x.shape[1] if self.model == "shared" else self.arms) - 1)

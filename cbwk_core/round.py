@@ -18,7 +18,7 @@ from cbwk_core.problem import ProblemRows
 from cbwk_core.rules import dual, gamma, pace
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample, widths
 from cbwk_core.rules.lagrangian import direction, scores
-from cbwk_core.rules.noise import noise
+from cbwk_core.rules.noise import noise, summed_residuals
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
 from cbwk_core.ticket import (
     ALL_EXCLUDED,
@@ -335,9 +335,7 @@ def teach(policy: Configuration, update: Any, state: State, ticket: Ticket, targ
     surprise[:, 0] -= ticket.reward
     surprise[:, 1:] -= ticket.costs
     surprise *= weight[:, None]
-    outer = surprise[:, :, None] * surprise[:, None, :]
-    residuals = dual.accumulated(state.residuals, outer.reshape(-1, lanes, *outer.shape[1:]))[-1]
-    return State(state.books, oracle, frozen(residuals), state.stage)
+    return State(state.books, oracle, summed_residuals(state.residuals, _by_lane(surprise, lanes)), state.stage)
 
 
 def _by_lane(rows: Array, lanes: int) -> Array:

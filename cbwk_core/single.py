@@ -14,20 +14,20 @@ from operator import ge
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import ddot, dger
+from scipy.linalg.blas import ddot
 
 from cbwk_core.arrays import FLOAT, Array, Floats, freeze, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.newton import Newton
-from cbwk_core.oracles.newton_state import predicted_with_leverage_of_one
+from cbwk_core.oracles.newton_state import FORGOTTEN, predicted_with_leverage_of_one
 from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, State, columns
-from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket
+from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket, TicketRow, only_row
 
 # Up to this many candidates a loop over plain floats is faster than numpy.
 CANDIDATES_MAX = 32
 _REASON = (POLICY,)
-_WHOLE = np.dtype(np.int64)
+_WHOLE, _FLAG = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 def serves(policy: Configuration) -> bool:
@@ -44,9 +44,10 @@ class Single:
         assert isinstance(policy.regressor, Newton), "serves() says so"
         problem, where = policy.problem, columns(policy.resources)
         self.oracle: Newton = policy.regressor
-        self.parameters, self.gamma = policy.parameters, policy.gamma
+        self.parameters, self.gamma = policy.parameters, None if policy.gamma == "auto" else float(policy.gamma)
         self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
+        self.axes = 3 if self.shared else 2  # of features: (1, candidates, dimension) or (1, dimension)
         self.budgets = problem.budgets.tolist()
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold = problem.hold.tolist()
@@ -64,34 +65,39 @@ class Single:
         # One read-only array per arm that `decide` may return, null last, so that index -1 is null here too.
         self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
         self.constant_row = np.ones(self.dimension + 1)
-        self.row_bytes = Floats(f"{where.width}d")
+        self.books_shape, self.books_bytes = (1, where.width), Floats(f"{where.width}d")
 
-    def decide(self, state: State, features: Any, uniforms: Any, free: Any) -> Choice | None:
+    def decide(self, state: Any, features: Any, uniforms: Any, free: Any) -> Choice | None:
         """The choice for one request that needs no mask; None for any other, or for arguments of other types."""
-        if not self._is_shaped(features) or type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT:
+        if type(state) is not State or state.books.shape != self.books_shape:
             return None
-        books = state.books.tolist()[0]
-        if uniforms.shape != (1,) or not 0.0 <= (uniform := uniforms.item()) < 1.0 or books[ROUND] >= self.horizon:
+        if type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT or uniforms.shape != (1,):
+            return None
+        books, uniform = state.books.tolist()[0], uniforms.item()
+        if not 0.0 <= uniform < 1.0 or books[ROUND] >= self.horizon or not self._is_affordable(books, free):
             return None
         if pace.blind_share_of_one(books[OPENED], books[SETTLED], self.budgets, self.rho) < 1.0:
             return None
-        if not self._is_affordable(books, free):
+        candidates = self._candidates(features)
+        if not 1 <= candidates <= CANDIDATES_MAX:
             return None
-        x = features[0] if self.shared else features
-        lifted = self._lifted(x)
-        if lifted is None:
-            return None
+        lifted = np.ones((candidates, self.dimension + 1)) if self.shared else self.constant_row.copy()
+        lifted[..., :-1] = features[0]
         predictions, leverage = predicted_with_leverage_of_one(state.oracle, lifted)
-        if len(leverage) > CANDIDATES_MAX:
-            return None
-        prices, rate, variance, u = self._quote(state, books)
+        rounds, learnt, rate = books[ROUND], books[LEARNT], self.gamma
+        prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
+        u = lagrangian.direction_of_one(prices)
+        variance = noise.noise_of_one(state.residuals[0], learnt, u)
+        if rate is None:
+            gone = state.oracle.noticed.item(FORGOTTEN)
+            rate = gamma.practical_gamma_of_one(self.arms + 1, self.parameters, rounds, variance, learnt, gone)
         charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
         weights = inverse_gap.damped_weights_of_one(lagrangian.scores_of_one(charged, u), leverage, rate, variance)
         arm = inverse_gap.sample_of_one(weights, uniform)
-        if arm == len(leverage):
+        if arm == candidates:
             arm, chosen = NULL_ARM, np.zeros((1, self.dimension))
         else:
-            chosen = x[arm : arm + 1].copy() if self.shared else x.copy()
+            chosen = features[0, arm : arm + 1].copy() if self.shared else features.copy()
         # One array and views of it: making an array costs more than filling it.
         numbers = np.array([[rate, weights[arm], *weights]])
         price_row = np.array([prices])
@@ -101,14 +107,16 @@ class Single:
         thought = Thought(predictions[None], price_row, numbers[:, :1])
         return Choice(self.arm_arrays[arm], numbers[0, 1:2], numbers[:, 2:], _REASON, ticket, thought)
 
-    def _is_shaped(self, features: Any) -> bool:
-        """Whether features are one request: (1, candidates, dimension) or, for "per_arm", (1, dimension)."""
-        if type(features) is not np.ndarray or features.dtype != FLOAT:
-            return False
-        shape = features.shape
-        if self.shared:
-            return bool(len(shape) == 3 and shape[0] == 1 and shape[1] > 0 and shape[2] == self.dimension)
-        return bool(shape == (1, self.dimension))
+    def _candidates(self, features: Any) -> int:
+        """How many candidates one request has; 0 unless its features have the right type and shape and are finite."""
+        if type(features) is not np.ndarray or features.dtype != FLOAT or features.ndim != self.axes:
+            return 0
+        if len(features) != 1 or features.shape[-1] != self.dimension or not features.size:
+            return 0
+        numbers = features.ravel()
+        if not isfinite(ddot(numbers, numbers)):
+            return 0
+        return len(features[0]) if self.shared else self.arms
 
     def _is_affordable(self, books: list[float], free: Any) -> bool:
         """Whether one max cost of every resource is free, by the caller's ledger or by the policy's own account."""
@@ -121,30 +129,6 @@ class Single:
         else:
             return False
         return all(map(ge, left, self.unit)) and isfinite(sum(left))
-
-    def _lifted(self, x: Array) -> Array | None:
-        """Features with the constant, if finite: (candidates, m) for "shared", (m,) for "per_arm"."""
-        if not self.shared:
-            features = x.tolist()[0]
-            features.append(1.0)
-            return np.array(features) if isfinite(sum(features)) else None
-        if not _are_finite(x):
-            return None
-        lifted: Array = np.ones((len(x), self.dimension + 1))
-        lifted[:, :-1] = x
-        return lifted
-
-    def _quote(self, state: State, books: list[float]) -> tuple[list[float], float, float, Array]:
-        """Prices λ, γ, noise uᵀΣ̂u and the direction u = (1, -λ)."""
-        rounds, learnt = books[ROUND], books[LEARNT]
-        prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
-        u = lagrangian.direction_of_one(prices)
-        variance = noise.noise_of_one(state.residuals[0], learnt, u)
-        if self.gamma != "auto":
-            return prices, float(self.gamma), variance, u
-        gone = state.oracle.forgotten.item()
-        rate = gamma.practical_gamma_of_one(self.arms + 1, self.parameters, rounds, variance, learnt, gone)
-        return prices, rate, variance, u
 
     def _delay_and_rest(self, books: list[float]) -> tuple[float, float]:
         """The mean delay of outcomes in rounds, and the rounds left."""
@@ -182,36 +166,52 @@ class Single:
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
         return Ticket.of_one(self.arm_arrays[arm], chosen, reward, costs, rho, books[ROUND], hold)
 
-    def commit(self, state: State, ticket: Ticket) -> State:
-        """Count one decision: the round advances, prices move at its predicted costs, its hold is taken."""
-        books = state.books.tolist()[0]
-        _, value, _, costs, paces, holds = ticket.of_only_row()
-        charged = costs
+    def commit(self, state: Any, ticket: Any) -> State | None:
+        """Count one decision: the round advances, prices move at its predicted costs, its hold is taken.
+
+        None for anything else.
+        """
+        if type(state) is not State or state.books.shape != self.books_shape:
+            return None
+        if (row := only_row(ticket, self.resources, self.dimension)) is None:
+            return None
+        books, charged = state.books.tolist()[0], row.costs
         if books[self.waited] and self._is_late(books):
             shares = [share for _, share in self._paces(books)]
-            terms = zip(holds, self.unit, shares, costs, strict=True)
+            terms = zip(row.hold, self.unit, shares, row.costs, strict=True)
             charged = [pace.blocked_of_one(cost, hold / unit, share) for hold, unit, share, cost in terms]
         books[ROUND] += 1.0
-        books[OPENED] += ticket.arm.item() != NULL_ARM
-        books[VALUE] += value
-        rows = zip(self.terms, costs, charged, paces, holds)  # noqa: B905
+        books[OPENED] += row.arm != NULL_ARM
+        books[VALUE] += row.value
+        rows = zip(self.terms, row.costs, charged, row.rho, row.hold)  # noqa: B905
         for (even, _, _, position, energy, _, held, predicted), cost, charge, rho, hold in rows:
             books[position], books[energy] = dual.value_step_of_one(
                 books[position], books[energy], (charge - rho) / even
             )
             books[held] += hold
             books[predicted] += cost
-        return state._replace(books=self._packed(books))
+        return state._replace(books=np.ndarray(self.books_shape, FLOAT, self.books_bytes.pack(*books)))
 
-    def settle(self, state: State, ticket: Ticket, reward: float, costs: list[float], learn: bool) -> State:
-        """Replace the prediction of one decision for a real arm by its outcome; the oracle learns it if `learn`."""
-        books = state.books.tolist()[0]
-        expected, _, decided_in, guesses, _, holds = ticket.of_only_row()
+    def settle(self, state: Any, ticket: Any, rewards: Any, costs: Any, learn: Any) -> State | None:
+        """Replace the prediction of one decision for a real arm by its outcome; the oracle learns it if `learn`.
+
+        None for anything else.
+        """
+        if type(state) is not State or state.books.shape != self.books_shape:
+            return None
+        row, outcome = only_row(ticket, self.resources, self.dimension), self._outcome(rewards, costs)
+        if row is None or outcome is None or row.arm == NULL_ARM:
+            return None
+        if type(learn) is not bool:
+            if type(learn) is not np.ndarray or learn.dtype != _FLAG or learn.shape != (1,):
+                return None
+            learn = learn.item()
+        books, (reward, paid_costs) = state.books.tolist()[0], outcome
         books[OPENED] -= 1.0
         books[SETTLED] += 1.0
-        books[self.waited] += max(books[ROUND] - 1.0 - decided_in, 0.0)
-        target, surprise = [reward], [reward - expected]
-        rows = zip(self.terms, guesses, holds, costs)  # noqa: B905
+        books[self.waited] += max(books[ROUND] - 1.0 - row.round, 0.0)
+        target = [reward]
+        rows = zip(self.terms, row.costs, row.hold, paid_costs)  # noqa: B905
         for (even, unit, _, position, energy, spent, held, predicted), guess, hold, paid in rows:
             actual = paid / unit
             books[position] = dual.value_replacement_of_one(books[position], books[energy], (actual - guess) / even)
@@ -219,38 +219,62 @@ class Single:
             books[held] -= hold
             books[predicted] -= guess
             target.append(actual)
-            surprise.append(actual - guess)
-        if not learn:
-            return state._replace(books=self._packed(books))
+        if learn:
+            return self._taught_outcome(state, books, ticket.features, row, target)
+        return state._replace(books=np.ndarray(self.books_shape, FLOAT, self.books_bytes.pack(*books)))
+
+    def teach(self, state: Any, ticket: Any, rewards: Any, costs: Any) -> State | None:
+        """The oracle learns the outcome of one decision for a real arm, accounts and prices stay; None for others."""
+        if type(state) is not State or state.books.shape != self.books_shape:
+            return None
+        row, outcome = only_row(ticket, self.resources, self.dimension), self._outcome(rewards, costs)
+        if row is None or outcome is None or row.arm == NULL_ARM:
+            return None
+        books, (reward, paid_costs) = state.books.tolist()[0], outcome
+        target = [reward, *(paid / unit for paid, unit in zip(paid_costs, self.unit, strict=True))]
+        return self._taught_outcome(state, books, ticket.features, row, target)
+
+    def _outcome(self, rewards: Any, costs: Any) -> tuple[float, list[float]] | None:
+        """Reward and costs of one outcome, if they are finite and of the right types and shapes."""
+        if type(rewards) is not np.ndarray or rewards.dtype != FLOAT or rewards.shape != (1,):
+            return None
+        if type(costs) is not np.ndarray or costs.dtype != FLOAT or costs.shape != (1, self.resources):
+            return None
+        reward, paid = rewards.item(), costs.tolist()[0]
+        return (reward, paid) if isfinite(reward + sum(paid)) else None
+
+    def _taught_outcome(
+        self, state: State, books: list[float], features: Array, row: TicketRow, target: list[float]
+    ) -> State:
+        """The oracle learns what became of one decision: the target, in place of what its ticket predicted."""
         books[LEARNT] += 1.0
-        lifted, block = self._lifted_row(ticket.features), 0 if self.shared else ticket.arm.item()
+        block, lifted = 0 if self.shared else row.arm, self.constant_row.copy()
+        lifted[:-1] = features
         image = state.oracle.solution[0, block].dot(lifted)
         errors = image[self.dimension + 1 :]
         errors -= target
-        return self._taught(state, books, block, lifted, image, errors.tolist(), np.array(surprise))
+        expected = (row.reward, *row.costs)
+        surprise = np.array([actual - guess for actual, guess in zip(target, expected, strict=True)])
+        return self._taught(state, books, block, lifted, image, errors.tolist(), surprise)
 
-    def learn(self, state: State, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
+    def learn(self, state: Any, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
         """Commit and settle one decision for a real arm in one pass; None for anything else, or where it is late.
 
         Hold and predicted cost come and go, so that held, predicted and opened stay as they are.
         """
-        if not self._is_shaped(features) or not _are_finite(features):
+        if type(state) is not State or state.books.shape != self.books_shape:
             return None
-        if type(arm) is not np.ndarray or type(rewards) is not np.ndarray or type(costs) is not np.ndarray:
+        candidates, outcome = self._candidates(features), self._outcome(rewards, costs)
+        if type(arm) is not np.ndarray or arm.shape != (1,) or arm.dtype != _WHOLE or outcome is None:
             return None
-        if arm.shape != (1,) or rewards.shape != (1,) or costs.shape != (1, self.resources):
-            return None
-        if arm.dtype != _WHOLE or rewards.dtype != FLOAT or costs.dtype != FLOAT:
-            return None
-        played, reward, paid_costs = arm.item(), rewards.item(), costs.tolist()[0]
-        candidates = features.shape[1] if self.shared else self.arms
-        if not (0 <= played < candidates and isfinite(reward + sum(paid_costs))):
+        played, (reward, paid_costs) = arm.item(), outcome
+        if not 0 <= played < candidates:
             return None
         books = state.books.tolist()[0]
         if books[self.waited] and self._is_late(books):
             return None
-        block = 0 if self.shared else played
-        lifted = self._lifted_row(features[0, played] if self.shared else features)
+        block, lifted = 0 if self.shared else played, self.constant_row.copy()
+        lifted[:-1] = features[0, played] if self.shared else features
         image = state.oracle.solution[0, block].dot(lifted)
         errors = image[self.dimension + 1 :]
         value, *predicted = errors.tolist()
@@ -290,22 +314,9 @@ class Single:
         surprise: Array,
     ) -> State:
         """The oracle learns one row; image: A⁻¹φ, then the errors; surprise: how far the ticket was off."""
-        residuals = state.residuals.copy()
-        dger(1.0, surprise, surprise, 1, 1, residuals[0].T, 1, 1, 1)
-        freeze(residuals)
-        oracle = self.oracle.update_row(state.oracle, block, lifted, image, errors)
-        return State(self._packed(books), oracle, residuals, state.stage)
-
-    def _lifted_row(self, x: Array) -> Array:
-        """The features of one candidate, (dimension,) or (1, dimension), with the constant: (m,)."""
-        lifted: Array = self.constant_row.copy()
-        lifted[:-1] = x
-        return lifted
-
-    def _packed(self, books: list[float]) -> Array:
-        return np.ndarray((1, len(books)), FLOAT, self.row_bytes.pack(*books))
-
-
-def _are_finite(features: Array) -> bool:
-    numbers = features.ravel()
-    return isfinite(ddot(numbers, numbers))
+        return State(
+            np.ndarray(self.books_shape, FLOAT, self.books_bytes.pack(*books)),
+            self.oracle.update_row(state.oracle, block, lifted, image, errors),
+            noise.summed_residuals_of_one(state.residuals, surprise),
+            state.stage,
+        )

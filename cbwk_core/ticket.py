@@ -7,12 +7,12 @@ that a log keeps beside the arm, the round and the hold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cbwk_core.arrays import Array, Integers, freeze, frozen
+from cbwk_core.arrays import Array, Integers, Mask, freeze, frozen
 
 # The index of the null arm: the last column of `Choice.probabilities`, whatever the number of arms, now or later.
 NULL_ARM = -1
@@ -20,8 +20,9 @@ NULL_ARM = -1
 # Why a decision is what it is, in order of precedence.
 ENDED, ALL_EXCLUDED, BUDGET_EXHAUSTED, POLICY = "ended", "all_excluded", "budget_exhausted", "policy"
 
-# The columns of a ticket: predicted reward, value and round; then predicted costs, pace and hold, d each.
-_REWARD, _VALUE, _ROUND, _VECTORS = 0, 1, 2, 3
+# The columns of a ticket: predicted reward and value, then predicted costs and pace, d each; then round and hold. All
+# before the round is what `Ticket.stored` keeps.
+_REWARD, _VALUE, _COSTS = 0, 1, 2
 
 
 class Ticket(NamedTuple):
@@ -56,10 +57,9 @@ class Ticket(NamedTuple):
     ) -> Ticket:
         """A ticket from its fields."""
         rows, d = costs.shape
-        numbers = np.empty((rows, _VECTORS + 3 * d))
-        numbers[:, _REWARD], numbers[:, _VALUE], numbers[:, _ROUND] = reward, value, round
-        numbers[:, _VECTORS : _VECTORS + d], numbers[:, _VECTORS + 2 * d :] = costs, hold
-        numbers[:, _VECTORS + d : _VECTORS + 2 * d] = rho
+        numbers = np.empty((rows, 3 + 3 * d))
+        numbers[:, _REWARD], numbers[:, _VALUE], numbers[:, -1 - d] = reward, value, round
+        numbers[:, _COSTS : _COSTS + d], numbers[:, _COSTS + d : -1 - d], numbers[:, -d:] = costs, rho, hold
         return cls(arm, frozen(features), frozen(numbers), context)
 
     @classmethod
@@ -75,7 +75,7 @@ class Ticket(NamedTuple):
     ) -> Ticket:
         """`Ticket.of` of one decision in plain floats; the value is the reward, at least 0."""
         value = reward if reward > 0.0 else 0.0
-        numbers = np.array([[reward, value, round, *costs, *rho, *hold]])
+        numbers = np.array([[reward, value, *costs, *rho, round, *hold]])
         freeze(numbers)
         return cls(arm, features, numbers)
 
@@ -85,18 +85,14 @@ class Ticket(NamedTuple):
     ) -> Ticket:
         """The ticket of stored decisions: `stored` as the property gives it, the rest from columns of the caller's."""
         d = stored.shape[1] // 2 - 1
-        numbers = np.empty((len(stored), _VECTORS + 3 * d))
-        numbers[:, :_ROUND], numbers[:, _VECTORS : _VECTORS + 2 * d] = stored[:, :2], stored[:, 2:]
-        numbers[:, _ROUND], numbers[:, _VECTORS + 2 * d :] = round, hold
+        numbers = np.empty((len(stored), 3 + 3 * d))
+        numbers[:, : -1 - d], numbers[:, -1 - d], numbers[:, -d:] = stored, round, hold
         return cls(np.asarray(arm, dtype=np.int64), features, numbers)
 
     @property
     def stored(self) -> Array:
         """(n, 2 + 2d): predicted reward, value, predicted costs, pace; `predicted_in` and `pace_in` read one row."""
-        d = self.resources
-        stored = np.empty((len(self.numbers), 2 + 2 * d))
-        stored[:, :2], stored[:, 2:] = self.numbers[:, :_ROUND], self.numbers[:, _VECTORS : _VECTORS + 2 * d]
-        return stored
+        return self.numbers[:, : -(self.numbers.shape[1] // 3)]  # without round and hold, 1 + d of 3 + 3d columns
 
     @property
     def resources(self) -> int:
@@ -116,33 +112,27 @@ class Ticket(NamedTuple):
     @property
     def round(self) -> Integers:
         """The round the decision takes, (n,)."""
-        return self.numbers[:, _ROUND].astype(np.int64)
+        return self.numbers[:, -(self.numbers.shape[1] // 3)].astype(np.int64)
 
     @property
     def costs(self) -> Array:
         """Predicted, in max costs, (n, d)."""
-        return self.numbers[:, _VECTORS : _VECTORS + self.resources]
+        return self.numbers[:, _COSTS : _COSTS + self.resources]
 
     @property
     def rho(self) -> Array:
         """The pace at the decision, in max costs per round, (n, d)."""
-        return self.numbers[:, _VECTORS + self.resources : _VECTORS + 2 * self.resources]
+        return self.numbers[:, _COSTS + self.resources : -1 - self.resources]
 
     @property
     def hold(self) -> Array:
         """What the decision may cost at most, in the caller's units; 0 for null, (n, d)."""
-        return self.numbers[:, _VECTORS + 2 * self.resources :]
+        return self.numbers[:, -self.resources :]
 
-    def rows(self, rows: slice | Integers) -> Ticket:
-        """Some of the decisions, by a slice or by their indices."""
+    def rows(self, rows: slice | Integers | Mask) -> Ticket:
+        """Some of the decisions, by a slice, by their indices or by a mask."""
         context = None if self.context is None else self.context[rows]
         return Ticket(self.arm[rows], self.features[rows], self.numbers[rows], context)
-
-    def of_only_row(self) -> tuple[float, float, float, list[float], list[float], list[float]]:
-        """Reward, value, round, costs, pace and hold of the only decision, in plain floats."""
-        reward, value, round_number, *vectors = self.numbers.tolist()[0]
-        d = len(vectors) // 3
-        return reward, value, round_number, vectors[:d], vectors[d : 2 * d], vectors[2 * d :]
 
 
 def predicted_in(stored: Array) -> Array:
@@ -160,13 +150,40 @@ def checked_ticket(ticket: Ticket, lanes: int, resources: int, dimension: int) -
     if not isinstance(ticket, Ticket):
         raise ValueError(f"a ticket must be the `ticket` of a choice, got {type(ticket).__name__}")
     rows = int(ticket.arm.shape[0])
-    if ticket.numbers.shape != (rows, _VECTORS + 3 * resources):
+    if ticket.numbers.shape != (rows, 3 + 3 * resources):
         raise ValueError(f"the ticket must be one for {resources} resources, got one for {ticket.resources}")
     if ticket.features.shape != (rows, dimension):
         raise ValueError(f"the ticket must have features of shape {(rows, dimension)}, got {ticket.features.shape}")
     if rows % lanes:
         raise ValueError(f"tickets must be a multiple of the state's {lanes} lanes, got {rows}")
     return rows
+
+
+class TicketRow(NamedTuple):
+    """The only decision of a ticket, in plain floats.
+
+    >>> ticket = Ticket.of_one(np.array([0]), np.ones((1, 2)), 0.5, [0.1], rho=[0.25], round=7.0, hold=[1.0])
+    >>> only_row(ticket, resources=1, dimension=2)
+    TicketRow(arm=0, reward=0.5, value=0.5, costs=[0.1], rho=[0.25], round=7.0, hold=[1.0])
+    """
+
+    arm: int
+    reward: float
+    value: float
+    costs: list[float]
+    rho: list[float]
+    round: float
+    hold: list[float]
+
+
+def only_row(ticket: Any, resources: int, dimension: int) -> TicketRow | None:
+    """The decision of a ticket that has one and fits a policy of these sizes; None for anything else."""
+    if type(ticket) is not Ticket or ticket.numbers.shape != (1, 3 + 3 * resources):
+        return None
+    if ticket.arm.shape != (1,) or ticket.features.shape != (1, dimension):
+        return None
+    row, d = ticket.numbers.tolist()[0], resources
+    return TicketRow(ticket.arm.item(), row[0], row[1], row[2 : 2 + d], row[2 + d : -1 - d], row[-1 - d], row[-d:])
 
 
 class Thought(NamedTuple):

@@ -17,12 +17,12 @@ from math import isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.blas import ddot, dger
+from scipy.linalg.blas import dger
 
 from cbwk_core.arrays import FLOAT, Array, Floats, Integers, folded, freeze, frozen
 from cbwk_core.oracles.ellipsoid import project_onto_ball
 from cbwk_core.oracles.links import LINKS, Link, implicit_score
-from cbwk_core.oracles.newton_state import NewtonState, leverages, linear_scores, predicted_with_leverage
+from cbwk_core.oracles.newton_state import NewtonState, add_row, leverages, linear_scores, predicted_with_leverage
 from cbwk_core.oracles.oracle import check_sizes, checked_candidates, checked_growth, checked_update
 from cbwk_core.oracles.watch import LEVEL_MIN, alarm_level, observe_errors
 
@@ -179,11 +179,19 @@ class Newton:
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
         """Learn one row in one block of one lane, in place."""
-        errors, leverage = self._step(new.solution[lane, block], new.gram[block][lane], x, y, self.forgetting)
+        solution, gram = new.solution[lane, block], new.gram[block][lane]
+        if self._is_least_squares:
+            images = solution.dot(x)
+            errors = images[self.dimension :]
+            errors -= y
+            leverage = add_row(gram, solution, x, images)
+        else:
+            errors, known = self._step(solution, gram, x, y, self.forgetting)
+            leverage = known.item()
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
             self._refactor(new, lane, block)
-        if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage.item()):
+        if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage):
             return self._restarted(new, lane)
         return new
 
@@ -223,19 +231,15 @@ class Newton:
         return new._replace(gram=gram)
 
     def update_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
-        """Return `update` by one row of the only lane, for the identity link.
+        """Return `update` by one row of the only lane, for the identity link: the same bits.
 
         images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,). errors: the same errors in plain floats.
         """
-        if self.forgetting is not None or self.radius is not None:
+        if not self._is_least_squares:
             y = linear_scores(state.theta, x[None, None])[0, block] - images[self.dimension :]
             return self.update_unchecked(state, x[None], y[None], np.array([block]), np.ones(1))
-        direction = images[: self.dimension]
-        leverage: float = ddot(direction, x)
-        scale = -1.0 / (1.0 + leverage)
         gram, solution = state.gram[block].copy(), state.solution.copy()
-        dger(1.0, x, x, 1, 1, gram[0].T, 1, 1, 1)
-        dger(scale, direction, images, 1, 1, solution[0, block].T, 1, 1, 1)
+        leverage = add_row(gram[0], solution[0, block], x, images)
         grams = [*state.gram]
         grams[block] = gram
         updates, count = state.updates.copy(), state.updates.item(block) + 1
@@ -305,6 +309,11 @@ class Newton:
         if self.radius is not None:
             project_onto_ball(solution[..., m:, :].swapaxes(-1, -2), solution[..., :m, :], self.radius)
         return errors, known
+
+    @cached_property
+    def _is_least_squares(self) -> bool:
+        """Whether a row is one rank-one step: identity link, nothing is forgotten, θ is not projected."""
+        return self.link == "identity" and self.forgetting is None and self.radius is None
 
     @cached_property
     def _watch_row(self) -> Floats:

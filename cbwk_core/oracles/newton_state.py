@@ -1,4 +1,4 @@
-"""What the Newton oracle has learnt, and the linear predictions and leverages that follow from it."""
+"""What the Newton oracle has learnt, the linear predictions and leverages that follow from it, and one more row."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import ddot, dger
 
 from cbwk_core.arrays import Array, Integers, frozen
 
 # Numbers in one product of `predicted_with_leverage`. Caches hold a product of 4 MB; products of fewer rows than the
 # minimum read the model too often, because each of them reads it once; no product takes more than 32 MB.
 PRODUCT_CACHED, PRODUCT_ROWS_MIN, PRODUCT_MAX = 524_288, 64, 4_000_000
+# Columns of `NewtonState.noticed`.
+CHANGES, FORGOTTEN = 0, 1
 
 
 class NewtonState(NamedTuple):
@@ -52,12 +55,12 @@ class NewtonState(NamedTuple):
     @property
     def changes(self) -> Array:
         """How many changes of the world were noticed, (lanes,)."""
-        return self.noticed[:, 0]
+        return self.noticed[:, CHANGES]
 
     @property
     def forgotten(self) -> Array:
         """How many outcomes no longer count, because a change was noticed after them, (lanes,)."""
-        return self.noticed[:, 1]
+        return self.noticed[:, FORGOTTEN]
 
     def fault(self) -> str | None:
         """Return what is wrong with the numbers of a forged state, after its path; None if nothing is.
@@ -136,3 +139,16 @@ def leverages(inverse: Array, x: Array) -> Array:
         return np.ascontiguousarray(np.vecdot(images, x[None, :, 0]).T)
     images = np.matmul(x.reshape(-1, lanes, 1, 1, m), inverse).reshape(x.shape[0], blocks, m)
     return np.asarray(np.vecdot(images, x))
+
+
+def add_row(gram: Array, solution: Array, x: Array, images: Array) -> float:
+    """Learn one row by least squares, in place: gram (m, m), solution (m + targets, m); return the leverage φᵀA⁻¹φ.
+
+    images: A⁻¹φ, then the errors φᵀθ - y, (m + targets,). A += φφᵀ, and with a = A⁻¹φ: A⁻¹ -= a·aᵀ/(1 + φᵀa),
+    θ -= a·error/(1 + φᵀa). Transposed, the arrays have the memory order of BLAS.
+    """
+    direction = images[: len(x)]
+    leverage: float = ddot(direction, x)
+    dger(1.0, x, x, 1, 1, gram.T, 1, 1, 1)
+    dger(-1.0 / (1.0 + leverage), direction, images, 1, 1, solution.T, 1, 1, 1)
+    return leverage

@@ -7,9 +7,11 @@ measured in it: γ divides by it (`gamma.py`), widths multiply by its root (`inv
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg.blas import dger
 
-from cbwk_core.arrays import Array, Integers
+from cbwk_core.arrays import Array, Integers, freeze
 from cbwk_core.presets import NOISE_MIN, RESIDUAL_PRIOR, RESIDUAL_PRIOR_COUNT
+from cbwk_core.rules.dual import accumulated
 
 
 def first_residuals(lanes: int, targets: int) -> Array:
@@ -20,6 +22,32 @@ def first_residuals(lanes: int, targets: int) -> Array:
             [0.   , 0.167]]])
     """
     return np.tile(np.eye(targets) * (RESIDUAL_PRIOR * RESIDUAL_PRIOR_COUNT), (lanes, 1, 1))
+
+
+def summed_residuals(residuals: Array, surprises: Array) -> Array:
+    """Sums of outer products (lanes, q, q) after n more outcomes of each lane, read-only.
+
+    surprises (n, lanes, q): outcome minus prediction. With one lane, any grouping of the rows gives the same bits.
+
+    >>> summed_residuals(np.zeros((1, 2, 2)), np.array([[[1.0, 2.0]], [[0.0, 1.0]]]))
+    array([[[1., 2.],
+            [2., 5.]]])
+    """
+    if len(residuals) > 1:
+        residuals = accumulated(residuals, surprises[..., None] * surprises[..., None, :])[-1]
+        freeze(residuals)
+        return residuals
+    for surprise in surprises[:, 0]:
+        residuals = summed_residuals_of_one(residuals, surprise)
+    return residuals
+
+
+def summed_residuals_of_one(residuals: Array, surprise: Array) -> Array:
+    """`summed_residuals` of one outcome of one lane: residuals (1, q, q), surprise (q,)."""
+    result = residuals.copy()
+    dger(1.0, surprise, surprise, 1, 1, result[0].T, 1, 1, 1)
+    freeze(result)
+    return result
 
 
 def noise(residuals: Array, learnt: Array, u: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from cbwk_core import NULL_ARM, State, Ticket
+from cbwk_core import NULL_ARM
 from service.domain import status
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import tickets_from
@@ -158,23 +158,16 @@ def teach(locked: LockedCampaign) -> None:
     rewards = np.array([lesson.reward for lesson in locked.lessons])
     costs = np.array([lesson.costs for lesson in locked.lessons], dtype=np.float64)
     policy, state = locked.campaign.policy, locked.state
-    booked = np.flatnonzero([lesson.booked for lesson in locked.lessons])
-    if booked.size:
+    booked = np.array([lesson.booked for lesson in locked.lessons])
+    learn = np.array([lesson.learn for lesson in locked.lessons])
+    if booked.all():
+        state = policy.settle(state, tickets, rewards, costs, learn)
+    else:  # some costs were booked earlier; the oracle learns all outcomes in their order
         state = policy.settle(state, tickets.rows(booked), rewards[booked], costs[booked], learn=False)
-    learn = np.flatnonzero([lesson.learn for lesson in locked.lessons])
-    if learn.size:
-        learnt = tickets.rows(learn)
-        state = policy.teach(state, learnt, rewards[learn], costs[learn])
-        if not _is_sound(locked, state, learnt):
-            raise Unsound
+        state = policy.teach(state, tickets.rows(learn), rewards[learn], costs[learn])
+    if locked.to_learn and not policy.is_finite(state):
+        raise Unsound
     locked.state = state
-    locked.learnt += learn.size
+    locked.learnt += locked.to_learn
     locked.lessons.clear()
     locked.to_learn = 0
-
-
-def _is_sound(locked: LockedCampaign, state: State, tickets: Ticket) -> bool:
-    """Whether the parameters that the outcomes changed are finite."""
-    features = tickets.features if locked.campaign.arm_encoder is None else tickets.features[:, None]
-    predictions = locked.campaign.policy.predict(state, features)
-    return bool(np.isfinite(predictions).all() and np.isfinite(state.residuals).all())

@@ -139,6 +139,6 @@ def _learn(campaign: Campaign, state: State, rows: list[_Row], report: ImportRep
     report.rows += size
     report.with_probability += int((weights > 0.0).sum())
     learnt = policy.teach(state, ticket, rewards, np.array([row.costs for row in rows], dtype=np.float64))
-    if not np.isfinite(policy.predict(learnt, inputs)).all():
+    if not policy.is_finite(learnt):
         raise LineError("learning this log would leave the model without finite numbers")
     return learnt

@@ -119,6 +119,7 @@ METHODS = {
         "holds": HOLDS,
     },
     "changes": {"state": FOREIGN},
+    "is_finite": {"state": FOREIGN},
     "predict": {"state": FOREIGN, "features": FEATURES},
     "mean_squared_errors": {"state": FOREIGN},
     "commit": {"state": FOREIGN, "ticket": TICKET["tickets"]},

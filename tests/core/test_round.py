@@ -272,7 +272,7 @@ def test_a_batch_equals_as_many_single_decisions_from_the_same_state(preset, mod
         alone = policy.decide(state, x[row], uniforms[row], exclude=exclude[row])
         assert (alone.arm[0], alone.reason[0]) == (together.arm[i], together.reason[i])
         np.testing.assert_allclose(alone.probabilities[0], together.probabilities[i], rtol=1e-12, atol=1e-15)
-        rest = np.arange(alone.ticket.numbers.shape[1]) != 2  # the round: it is the next one for each
+        rest = np.arange(3 + 3 * RESOURCES) != 2 + 2 * RESOURCES  # the round: it is the next one for each
         np.testing.assert_allclose(alone.ticket.numbers[0, rest], together.ticket.numbers[i, rest], atol=1e-15)
         np.testing.assert_array_equal(alone.ticket.features[0], together.ticket.features[i])
     assert policy.encode(state) == before

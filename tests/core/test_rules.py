@@ -156,6 +156,25 @@ def test_scores_of_one_request_are_those_of_the_requests(table, arms, same_price
         np.testing.assert_allclose(one, found[row, :-1], **CLOSE)
 
 
+@compares(noise.summed_residuals, noise.summed_residuals_of_one)
+@given(tables(excesses, excesses, excesses))
+def test_residuals_summed_one_by_one_are_those_of_all_outcomes_at_once(table):
+    surprises = np.stack(table)
+    lanes, targets = table[0].shape
+    start = noise.first_residuals(lanes, targets)
+    together = noise.summed_residuals(start, surprises)
+    for lane in range(lanes):
+        alone = start[lane : lane + 1]
+        for surprise in surprises[:, lane]:
+            alone = noise.summed_residuals_of_one(alone, surprise)
+        products = surprises[:, lane, :, None] * surprises[:, lane, None]
+        rounding = 1e-14 * np.abs(products).sum(axis=0).max()
+        np.testing.assert_allclose(alone[0], start[lane] + products.sum(axis=0), rtol=1e-12, atol=rounding)
+        np.testing.assert_allclose(alone[0], together[lane], rtol=1e-12, atol=rounding)
+        at_once = noise.summed_residuals(start[lane : lane + 1], surprises[:, lane : lane + 1])
+        np.testing.assert_array_equal(alone, at_once)
+
+
 @compares(noise.noise, noise.noise_of_one)
 @given(tables(odd(0.0, 10.0, 0.0)), st.integers(0, 6), counts, st.data())
 def test_the_noise_of_one_lane_is_that_of_the_lanes(table, outcomes, learnt, data):

@@ -318,20 +318,23 @@ def test_single_answers_and_learns_a_request_that_needs_no_mask(model, free):
 
 
 @pytest.mark.parametrize(("lanes", "rows"), [(1, 1), (1, 2), (2, 2)])
-def test_a_policy_passes_one_row_of_one_lane_to_single_and_other_rows_to_round(lanes, rows, monkeypatch):
+def test_single_serves_one_row_of_one_lane_and_round_serves_other_rows(lanes, rows, monkeypatch):
     policy, calls = base(), []
-    for name in ("commit", "settle"):
+    for name in ("commit", "settle", "teach"):
         monkeypatch.setattr(Single, name, recording(calls, name, getattr(Single, name)))
     state, (x, uniforms, *outcome) = policy.init(lanes), repeated(rows, X, U, *OUTCOME)
     ticket = policy.decide(state, x, uniforms).ticket
-    policy.settle(policy.commit(state, ticket), ticket, *outcome)
-    assert calls == (["commit", "settle"] if rows == 1 else [])
+    policy.teach(policy.settle(policy.commit(state, ticket), ticket, *outcome, learn=False), ticket, *outcome)
+    assert calls == (["commit", "settle", "teach"] if rows == 1 else [])
 
 
 def recording(calls, name, method):
+    """The method, which adds its name to the calls that it serves."""
+
     def recorded(*arguments):
-        calls.append(name)
-        return method(*arguments)
+        after = method(*arguments)
+        calls.extend([] if after is None else [name])
+        return after
 
     return recorded
 
