@@ -71,16 +71,14 @@ class Feedback(NamedTuple):
     void: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreateCampaign:
+class CreateCampaign(NamedTuple):
     """A campaign's configuration as the interface has it, validated, defaults filled in."""
 
     config: dict[str, Any]
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PatchCampaign:
+class PatchCampaign(NamedTuple):
     """A validated PATCH body: only the fields that were given."""
 
     campaign_id: str
@@ -88,8 +86,7 @@ class PatchCampaign:
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SetStatus:
+class SetStatus(NamedTuple):
     """pause, resume or archive."""
 
     campaign_id: str
@@ -97,8 +94,7 @@ class SetStatus:
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Adjust:
+class Adjust(NamedTuple):
     """A signed correction of what was spent of a resource, in its unit."""
 
     campaign_id: str
@@ -108,8 +104,7 @@ class Adjust:
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportModel:
+class ImportModel(NamedTuple):
     """A model that was found fit for a campaign of this shape, and the bytes it came in."""
 
     campaign_id: str
@@ -119,8 +114,7 @@ class ImportModel:
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EndStage:
+class EndStage(NamedTuple):
     """What stage one has found for one version of a configuration: Z, and the ÔPT and M(T0) it follows from."""
 
     campaign_id: str
@@ -130,13 +124,11 @@ class EndStage:
     margin: float
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(NamedTuple):
     """Look for holds that are past their time."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateKey:
+class CreateKey(NamedTuple):
     """A new API key; the answer is the only place its text is ever seen."""
 
     name: str
@@ -145,8 +137,7 @@ class CreateKey:
     actor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeKey:
+class RevokeKey(NamedTuple):
     """Make a key invalid; the last admin key stays."""
 
     key_id: str

@@ -1,9 +1,5 @@
 """Pruning: deletes old decisions from the log and leaves an opening balance in their place.
 
-PruneError
-├── PruneRefused     the log does not lead to the stored decisions, or this version does not know the campaign's rules
-└── PruneDisturbed   another process pruned the same campaign, or keeps it locked
-
 A decision is deleted once it is finished: it has no hold, no outcome after the given time, and its late window is over.
 First the policy's state is folded, without a lock, up to the last pruned sequence number and stored in the opening.
 Then each transaction deletes a few hundred decisions and adds them to the sums of the opening. So the accounts, the
@@ -15,19 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 
 from cbwk_core import RULES_KNOWN
 from service.engine.administer import write_audit
 from service.engine.cache import load_campaign
 from service.engine.changes import LockedCampaign
 from service.engine.log_fold import LOG, Event, advance, beginning, events, is_near
-from service.engine.stage_one import unended
+from service.engine.stage_one import is_unended
 from service.problems import UnknownRules
 from service.store import tables
 from service.store.database import Database
@@ -44,19 +39,10 @@ Advanced = Callable[[str, int, int], None]  # called with the step, the amount d
 
 
 class PruneError(Exception):
-    """A campaign that cannot be pruned; the message is one line."""
+    """A campaign that cannot be pruned; the message is one line that says why."""
 
 
-class PruneRefused(PruneError):  # noqa: N818
-    """The log does not lead to the stored decisions, or the campaign's rules are not known."""
-
-
-class PruneDisturbed(PruneError):  # noqa: N818
-    """Another process pruned or locked the campaign."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prunable:
+class Prunable(NamedTuple):
     """What pruning a campaign would delete."""
 
     number: int
@@ -69,17 +55,17 @@ class Prunable:
 
 
 def prunable(database: Database, number: int, before: int) -> Prunable:
-    """Counts what is finished and older than `before`, in microseconds since 1970. Raises PruneRefused."""
+    """Counts what is finished and older than `before`, in microseconds since 1970. Raises PruneError."""
     state, decision, outcome = tables.campaign_state, tables.decision, tables.outcome
     with database.read() as connection:
         row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
         campaign = load_campaign(connection, number, row["config_version"])
         if campaign.rules not in RULES_KNOWN:
-            raise PruneRefused(f"{campaign.id} cannot be pruned: {UnknownRules(campaign.rules).detail}")
+            raise PruneError(f"{campaign.id} cannot be pruned: {UnknownRules(campaign.rules).detail}")
         window = campaign.config["feedback"]["late_window_seconds"] * MICROS_PER_SECOND
         closed_before = database.now_micros(connection) - window
         # The decisions of stage one are its sample: they stay until it is ended.
-        through = 0 if unended(connection, row) is not None else _reached(connection, number, before)
+        through = 0 if is_unended(connection, campaign) else _reached(connection, number, before)
         where = _finished(number, through, closed_before)
         decisions = connection.execute(select(func.count()).select_from(decision).where(*where)).scalar_one()
         of_them = (outcome.c.campaign == number, outcome.c.decision.in_(select(decision.c.sequence).where(*where)))
@@ -89,12 +75,12 @@ def prunable(database: Database, number: int, before: int) -> Prunable:
 
 def _reached(connection: Connection, number: int, before: int) -> int:
     """Returns the last sequence number before a time. Times in the log never decrease, and a transaction has one."""
-    found = [0]
+    found = 0
     for name, table in LOG.items():
         at = table.c.decided_at if name == "decision" else table.c.at
         query = select(table.c.sequence).where(table.c.campaign == number, at < before)
-        found.append(connection.execute(query.order_by(table.c.sequence.desc()).limit(1)).scalar() or 0)
-    return max(found)
+        found = max(found, connection.execute(query.order_by(table.c.sequence.desc()).limit(1)).scalar() or 0)
+    return found
 
 
 def _finished(number: int, through: int, closed_before: int) -> tuple[ColumnElement[bool], ...]:
@@ -143,10 +129,8 @@ def _folded(database: Database, wanted: Prunable, advanced: Advanced) -> LockedC
     after = locked.sequence
     for event in events(database, wanted.number, after, wanted.through):
         if event.first != locked.sequence + 1 or (event.table == "decision" and not _fits(locked, event)):
-            raise PruneRefused(
-                f"the log of {wanted.campaign_id} does not lead to what was decided at number {event.first}: "
-                "see cbwk replay"
-            )
+            reason = f"does not lead to what was decided at number {event.first}: see cbwk replay"
+            raise PruneError(f"the log of {wanted.campaign_id} {reason}")
         advance(database, locked, event)
         advanced("fold", locked.sequence - after, wanted.through - after)
     return locked
@@ -168,11 +152,11 @@ def _lock(database: Database, wanted: Prunable, through: int) -> Iterator[Connec
             rows = database.lock_rows(connection, [wanted.number], timeout_ms=LOCK_TIMEOUT_MS)
             if rows:
                 if rows[0]["pruned_through"] != through:
-                    raise PruneDisturbed(f"another process has just pruned {wanted.campaign_id}; try again")
+                    raise PruneError(f"another process has just pruned {wanted.campaign_id}; try again")
                 yield connection
                 return
         time.sleep(0.05)
-    raise PruneDisturbed(f"another process keeps {wanted.campaign_id} locked; try again")
+    raise PruneError(f"another process keeps {wanted.campaign_id} locked; try again")
 
 
 def _open(connection: Connection, locked: LockedCampaign, wanted: Prunable) -> None:
@@ -209,15 +193,16 @@ def _candidates(database: Database, wanted: Prunable, after: int) -> list[int]:
 def _delete(connection: Connection, wanted: Prunable, candidates: Sequence[int]) -> tuple[int, int]:
     """Deletes the candidates that are still finished, with their outcomes. Returns both numbers."""
     number, decision, outcome, opening = wanted.number, tables.decision, tables.outcome, tables.opening
-    columns = (decision.c.sequence, decision.c.arm_id, decision.c.decided_at)
     finished = _finished(number, wanted.through, wanted.closed_before)
-    decisions = _rows(connection, select(*columns).where(*finished, decision.c.sequence.in_(candidates)))
+    query = select(decision.c.sequence, decision.c.arm_id, decision.c.decided_at)
+    query = query.where(*finished, decision.c.sequence.in_(candidates))
+    decisions = connection.execute(query).mappings().all()
     if not decisions:
         return 0, 0
     sequences = [row["sequence"] for row in decisions]
     theirs = (outcome.c.campaign == number, outcome.c.decision.in_(sequences))
     # Sorted here: with ORDER BY, SQLite would read the campaign's whole log.
-    outcomes = sorted(_rows(connection, select(outcome).where(*theirs)), key=itemgetter("sequence"))
+    outcomes = sorted(connection.execute(select(outcome).where(*theirs)).mappings(), key=itemgetter("sequence"))
     before = opening_of(connection, number)
     assert before is not None, "the opening is written before rows are deleted"
     connection.execute(delete(outcome).where(*theirs))
@@ -225,7 +210,3 @@ def _delete(connection: Connection, wanted: Prunable, candidates: Sequence[int])
     sums = before.plus(decisions, outcomes).columns()
     connection.execute(update(opening).where(opening.c.campaign == number).values(**sums))
     return len(decisions), len(outcomes)
-
-
-def _rows(connection: Connection, query: Select[Any]) -> list[Any]:
-    return list(connection.execute(query).mappings())

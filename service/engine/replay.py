@@ -27,8 +27,7 @@ EXACT = (
     "sequence", "round", "place", "config_version", "policy_version", "reason", "arm", "arm_id", "hold", "expires_at",
 )
 # fmt: on
-NEAR = ("probability", "gamma")
-VECTORS = ("prices", "numbers")
+NEAR = ("probability", "gamma", "prices", "numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,7 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
             logged = connection.execute(count).scalar_one()
             return Replay(campaign.id, row["pruned_through"], row["sequence"], 0, None, campaign.rules, logged)
     locked = beginning(database, number)
-    after, until, derived = locked.sequence, int(row["sequence"]), 0
-    difference = None
+    after, until, derived, difference = locked.sequence, int(row["sequence"]), 0, None
     for event in events(database, number, after, until):
         if event.first != locked.sequence + 1:
             difference = _missing_row(locked)
@@ -82,15 +80,9 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
         derived += len(event.rows) if event.table == "decision" else 0
         advanced(locked.sequence - after, until - after)
     difference = difference or _end(locked, row)
-    if difference is not None and _pruned_through(database, number) > after:
+    if difference is not None and beginning(database, number).sequence > after:
         return replay(database, number, advanced=advanced)  # the missing rows were pruned during the replay
     return Replay(locked.campaign.id, after, until, derived, difference, campaign.rules)
-
-
-def _pruned_through(database: Database, number: int) -> int:
-    state = tables.campaign_state
-    with database.read() as connection:
-        return int(connection.execute(select(state.c.pruned_through).where(state.c.campaign == number)).scalar_one())
 
 
 def _missing_row(locked: LockedCampaign) -> Difference:
@@ -99,15 +91,9 @@ def _missing_row(locked: LockedCampaign) -> Difference:
 
 def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference]:
     """Makes the decisions of one call again, from the state before them, and yields the differences."""
+    ledger, now = Ledger(locked.ledger.accounts), rows[0]["decided_at"]
     again = LockedCampaign(
-        locked.campaign,
-        locked.state,
-        Ledger(locked.ledger.accounts),
-        "active",
-        locked.sequence,
-        locked.model_version,
-        now=rows[0]["decided_at"],
-        created_at=locked.created_at,
+        locked.campaign, locked.state, ledger, "active", locked.sequence, locked.model_version, now, locked.created_at
     )
     requests = [request_of(locked, row) for row in rows]
     decide.decide(again, requests, {})
@@ -137,7 +123,7 @@ def _compared(row: Any, other: Any) -> Iterator[Difference]:
     for name in EXACT:
         if row[name] != other[name]:
             yield Difference(row["sequence"], row["decision_id"], name, row[name], other[name])
-    for name in (*NEAR, *VECTORS):
+    for name in NEAR:
         logged, derived = _floats(row[name]), _floats(other[name])
         if not is_near(logged, derived):
             yield Difference(row["sequence"], row["decision_id"], name, logged.tolist(), derived.tolist())

@@ -49,21 +49,18 @@ def conclusion(database: Database, number: int) -> EndStage | None:
     return EndStage(campaign.id, campaign.version, radius, optimum, margin)
 
 
-def unended(connection: Connection, row: Mapping[Any, Any]) -> Campaign | None:
-    """Returns the campaign of a `campaign_state` row if it has a stage one that no change has ended."""
+def is_unended(connection: Connection, campaign: Campaign) -> bool:
+    """Whether the campaign has a stage one that no change has ended."""
     change = tables.change
-    campaign = load_campaign(connection, row["campaign"], row["config_version"])
     ended = exists().where(change.c.campaign == campaign.number, change.c.kind == STAGE)
-    if not rounds_of(campaign) or connection.execute(select(ended)).scalar_one():
-        return None
-    return campaign
+    return rounds_of(campaign) > 0 and not connection.execute(select(ended)).scalar_one()
 
 
 def _final_sample(connection: Connection, number: int) -> tuple[Campaign, Stage] | None:
     state, decision, hold = tables.campaign_state, tables.decision, tables.hold
     row = connection.execute(select(state).where(state.c.campaign == number)).mappings().one()
-    campaign = unended(connection, row)
-    if campaign is None or row["round"] < rounds_of(campaign):
+    campaign = load_campaign(connection, number, row["config_version"])
+    if row["round"] < rounds_of(campaign) or not is_unended(connection, campaign):
         return None
     drawn = drawn_rounds_of(campaign)
     first = (
@@ -96,13 +93,9 @@ def _final_outcomes(connection: Connection, number: int, drawn: int) -> Sequence
     decision, outcome = tables.decision, tables.outcome
     query = (
         select(outcome.c.decision, outcome.c.taught)
-        .join(decision, (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision))
-        .where(
-            outcome.c.campaign == number,
-            outcome.c.kind != "late",
-            outcome.c.status.in_(FINAL),
-            decision.c.round < drawn,
-        )
+        .join(decision, tables.decision_of_outcome)
+        .where(outcome.c.campaign == number, decision.c.round < drawn)
+        .where(outcome.c.kind != "late", outcome.c.status.in_(FINAL))
         .order_by(outcome.c.sequence)
     )
     return connection.execute(query).mappings().all()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -29,17 +30,7 @@ NUMBERS_MAX = 100_000_000
 # Arrays with one number per round and arm that an evaluation allocates.
 ARRAYS_PER_ARM = 4
 
-_FIELDS = (
-    "sequence",
-    "config_version",
-    "arm",
-    "reason",
-    "probability",
-    "context",
-    "exclude",
-    "actions",
-    "explanation",
-)
+_COLUMNS = "sequence", "config_version", "arm", "reason", "probability", "context", "exclude", "actions", "explanation"
 _FINAL_STATUSES = ("settled", "voided", "expired", "late")
 
 Floats = NDArray[np.float64]
@@ -89,9 +80,15 @@ def read_log(database: Database, campaign_id: str, *, rounds_max: int, advanced:
         }
     left_out = {"unsettled": 0, "untaught": 0, "actions": 0, "older": older}
     left_out["pruned"] = opening.decisions if opening is not None else 0
-    windows = _windows(database, head, after, advanced)
-    rounds = _joined([_rounds(head.campaign, versions, window, left_out) for window in windows])
-    free = _free_balances(database, head) if len(head.campaign.arms) > EXPLAINED_ARMS_MAX else None
+    windows = [
+        _rounds(head.campaign, versions, decisions, outcomes, left_out)
+        for decisions, outcomes in _windows(database, head, after, advanced)
+    ]
+    if not windows:
+        raise EmptyLog("nothing was decided yet")
+    rounds = _Rounds(*(np.concatenate(column) for column in zip(*windows, strict=True)))
+    explained = len(head.campaign.arms) <= EXPLAINED_ARMS_MAX
+    free = None if explained else _free_before(database, head, rounds.sequence)
     if not (rounds.arm != NULL_ARM).any():
         raise EmptyLog("no decision for one of the campaign's arms has an outcome that was learnt")
     return CampaignLog(head.campaign, _log(head.campaign, versions, rounds, free), left_out)
@@ -108,27 +105,21 @@ def _start(connection: Connection, head: StoredCampaign, rounds_max: int) -> tup
     decision = tables.decision
     mine = (decision.c.campaign == head.campaign.number, decision.c.sequence <= head.sequence)
     query = select(decision.c.sequence, decision.c.round).where(*mine)
-    newest_first = query.order_by(decision.c.sequence.desc())
-    first = connection.execute(newest_first.offset(rounds_max - 1).limit(1)).first()
+    newest_first = query.order_by(decision.c.sequence.desc()).offset(rounds_max - 1)
+    first = connection.execute(newest_first.limit(1)).first()
     if first is None:
         return 0, 0
-    oldest = connection.execute(query.order_by(decision.c.sequence).limit(1)).first()
-    return int(first.sequence) - 1, int(first.round) - int(oldest.round if oldest is not None else 0)
+    oldest = connection.execute(query.order_by(decision.c.sequence).limit(1)).one()
+    return int(first.sequence) - 1, int(first.round - oldest.round)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Consecutive decisions of the log, with the lesson of each and the set of those that are final."""
-
-    rows: Sequence[Any]
-    lessons: dict[int, str]
-    final: set[int]
-
-
-def _windows(database: Database, head: StoredCampaign, after: int, advanced: Advanced) -> Iterator[_Window]:
+def _windows(
+    database: Database, head: StoredCampaign, after: int, advanced: Advanced
+) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """Yields consecutive decisions of the log and their outcomes."""
     decision, outcome = tables.decision, tables.outcome
     number, last = head.campaign.number, head.sequence
-    decisions = select(*(decision.c[name] for name in _FIELDS)).where(decision.c.campaign == number)
+    decisions = select(*(decision.c[name] for name in _COLUMNS)).where(decision.c.campaign == number)
     outcomes = select(outcome.c.decision, outcome.c.status, outcome.c.taught).where(
         outcome.c.campaign == number, outcome.c.sequence <= last
     )
@@ -141,12 +132,10 @@ def _windows(database: Database, head: StoredCampaign, after: int, advanced: Adv
             ends = connection.execute(outcomes.where(outcome.c.decision > start, outcome.c.decision <= until)).all()
         advanced(until - after, last - after)
         if rows:
-            lessons = {sequence: lesson for sequence, _, lesson in ends if lesson is not None}
-            yield _Window(rows, lessons, {sequence for sequence, status, _ in ends if status in _FINAL_STATUSES})
+            yield rows, ends
 
 
-@dataclass(frozen=True)
-class _Rounds:
+class _Rounds(NamedTuple):
     """Rounds in the order of the log."""
 
     sequence: Integers
@@ -160,35 +149,35 @@ class _Rounds:
     shadow: Booleans  # (n,): the caller chose the arm, not the policy
 
 
-def _rounds(campaign: Campaign, versions: Mapping[int, Campaign], window: _Window, left_out: dict[str, int]) -> _Rounds:
+def _rounds(
+    campaign: Campaign,
+    versions: Mapping[int, Campaign],
+    decisions: Sequence[Any],
+    outcomes: Sequence[Any],
+    left_out: dict[str, int],
+) -> _Rounds:
+    lessons = {row.decision: orjson.loads(row.taught) for row in outcomes if row.taught is not None}
+    final = {row.decision for row in outcomes if row.status in _FINAL_STATUSES}
     usable = []
-    for row in window.rows:
+    for row in decisions:
         if row.actions is not None:
             left_out["actions"] += 1
-        elif row.arm != NULL_ARM and row.sequence not in window.lessons:
-            left_out["untaught" if row.sequence in window.final else "unsettled"] += 1
+        elif row.arm != NULL_ARM and row.sequence not in lessons:
+            left_out["untaught" if row.sequence in final else "unsettled"] += 1
         else:
             usable.append(row)
     size, arms, resources = len(usable), len(campaign.arms), len(campaign.resources)
-    outcome, offered = np.zeros((size, 1 + resources)), np.zeros((size, arms), dtype=bool)
-    masks: dict[tuple[int, str | None], Booleans] = {}
-    for index, row in enumerate(usable):
-        key = (row.config_version, row.exclude)
-        if key not in masks:
-            masks[key] = _offered(versions[row.config_version], row.exclude, arms)
-        offered[index] = masks[key]
-        lesson = window.lessons.get(row.sequence)
-        if lesson is not None:
-            outcome[index] = orjson.loads(lesson)
+    nothing = [0.0] * (1 + resources)
+    offered = cache(lambda version, exclude: _offered(versions[version], exclude, arms))
     return _Rounds(
         sequence=np.array([row.sequence for row in usable], dtype=np.int64),
         version=np.array([row.config_version for row in usable], dtype=np.int64),
         arm=np.array([row.arm for row in usable], dtype=np.int64),
         probability=np.array([row.probability for row in usable], dtype=np.float64),
         context=campaign.encoder.encode_many(orjson.loads(row.context) for row in usable).vectors,
-        outcome=outcome,
+        outcome=np.array([lessons.get(row.sequence, nothing) for row in usable]).reshape(size, 1 + resources),
         drawn=shares([row.explanation for row in usable], resources, arms),
-        offered=offered,
+        offered=np.array([offered(row.config_version, row.exclude) for row in usable], dtype=bool).reshape(size, arms),
         shadow=np.array([row.reason == SHADOW for row in usable], dtype=bool),
     )
 
@@ -204,24 +193,16 @@ def _offered(campaign: Campaign, exclude: str | None, arms: int) -> Booleans:
     return mask
 
 
-def _joined(windows: Sequence[_Rounds]) -> _Rounds:
-    if not windows:
-        raise EmptyLog("nothing was decided yet")
-    names = [field.name for field in fields(_Rounds)]
-    return _Rounds(**{name: np.concatenate([getattr(window, name) for window in windows]) for name in names})
-
-
-def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, free: _FreeBalances | None) -> Log:
+def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, free: Integers | None) -> Log:
     rows, played = np.arange(rounds.arm.size), rounds.arm != NULL_ARM
     if free is None:
         eligible = rounds.drawn > 0.0
     else:
-        left = free.before(rounds.sequence)
         eligible = rounds.offered.copy()
         for version, then in versions.items():
             mine = rounds.version == version
             holds = np.array(then.holds, dtype=np.int64)
-            eligible[mine, : holds.shape[0]] &= (left[mine, None, :] >= holds).all(axis=2)
+            eligible[mine, : holds.shape[0]] &= (free[mine, None, :] >= holds).all(axis=2)
     # A null round of probability 1 had no eligible arm.
     eligible[~played & (rounds.probability >= 1.0) & ~rounds.shadow] = False
     rounds.drawn[rounds.shadow] = 0.0
@@ -239,33 +220,22 @@ def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, 
     )
 
 
-@dataclass(frozen=True)
-class _FreeBalances:
-    """The free amount of every resource after every movement of the accounts."""
+def _free_before(database: Database, head: StoredCampaign, sequences: Integers) -> Integers:
+    """Returns the free amounts just before these sequence numbers, (n, d).
 
-    sequence: Integers  # (movements,), in order
-    to_end: Integers  # (movements + 1, d): change of the free amount from here to the end
-    end: Integers  # (d,)
-
-    def before(self, sequences: Integers) -> Integers:
-        """Returns the free amounts just before these sequence numbers, (n, d)."""
-        return np.asarray(self.end - self.to_end[np.searchsorted(self.sequence, sequences)])
-
-
-def _free_balances(database: Database, head: StoredCampaign) -> _FreeBalances:
-    """Counts back from the current accounts, since the beginning of the log may be pruned."""
+    Counts back from the current accounts, since the beginning of the log may be pruned.
+    """
     number, size, account = head.campaign.number, len(head.campaign.resources), tables.account
     with database.read() as connection:
         last = stored_campaign(connection, head.campaign.id).sequence
-        accounts = connection.execute(
-            select(account).where(account.c.campaign == number).order_by(account.c.resource)
-        ).mappings()
-        end = np.array([row["granted"] - row["held"] - row["spent"] for row in accounts], dtype=np.int64)
+        free = select(account.c.granted - account.c.held - account.c.spent).where(account.c.campaign == number)
+        end = np.array(connection.execute(free.order_by(account.c.resource)).scalars().all(), dtype=np.int64)
         movements = _movements(connection, number, last, size)
     movements.sort(key=lambda movement: movement[0])
     amounts = np.array([amounts for _, amounts in movements], dtype=np.int64).reshape(-1, size)
     to_end = np.concatenate([amounts[::-1].cumsum(axis=0)[::-1], np.zeros((1, size), dtype=np.int64)])
-    return _FreeBalances(np.array([sequence for sequence, _ in movements], dtype=np.int64), to_end, end)
+    moved_at = np.array([sequence for sequence, _ in movements], dtype=np.int64)
+    return np.asarray(end - to_end[np.searchsorted(moved_at, sequences)])
 
 
 def _movements(connection: Connection, number: int, last: int, size: int) -> list[tuple[int, list[int]]]:

@@ -10,21 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbwk_core import SquareCBwK
-from cbwk_core.evaluation import (
-    RESTRICTION,
-    Estimate,
-    Evaluation,
-    FixedArm,
-    Flights,
-    Log,
-    Target,
-    Trained,
-    Uniform,
-    evaluate,
-    run_out_sentence,
-    what_if_budgets,
-)
+from cbwk_core import SquareCBwK, evaluation
 from cbwk_core.evaluation.parallel import Progress
 from service.domain.campaign import Campaign
 from service.evaluation.campaign_log import CampaignLog, read_log
@@ -64,7 +50,7 @@ def evaluation_result(
         "left_out": found.left_out,
         "level": request["level"],
         "budgets": dict(zip(campaign.resources, map(amount, campaign.budgets), strict=True)),
-        "restriction": RESTRICTION,
+        "restriction": evaluation.RESTRICTION,
         "logged": _logged_means(found),
         "candidates": [
             _candidate(found, campaign, candidate, request["level"], rng, step(index))
@@ -95,21 +81,21 @@ def _logged_means(found: CampaignLog) -> dict[str, Any]:
 class _ScaledTarget:
     """A target that learns from scaled rewards, whatever the scale of the evaluation."""
 
-    target: Target
-    scaled: Log
+    target: evaluation.Target
+    scaled: evaluation.Log
 
-    def probabilities(self, log: Log, progress: Progress | None = None) -> NDArray[np.float64]:
+    def probabilities(self, log: evaluation.Log, progress: Progress | None = None) -> NDArray[np.float64]:
         return self.target.probabilities(self.scaled, progress)
 
 
-def _target(found: CampaignLog, campaign: Campaign, candidate: Mapping[str, Any]) -> Target:
+def _target(found: CampaignLog, campaign: Campaign, candidate: Mapping[str, Any]) -> evaluation.Target:
     if candidate["type"] == "fixed":
-        return FixedArm(campaign.arm_index[candidate["arm"]])
+        return evaluation.FixedArm(campaign.arm_index[candidate["arm"]])
     if candidate["type"] == "uniform":
-        return Uniform()
+        return evaluation.Uniform()
     config = {**campaign.config, "policy": {**candidate["policy"], "two_stage": "off"}}
     policy = _for_rounds(replace(campaign, config=config).policy, found.log.rounds)
-    return _ScaledTarget(Trained(policy), found.log)
+    return _ScaledTarget(evaluation.Trained(policy), found.log)
 
 
 def _for_rounds(policy: SquareCBwK, rounds: int) -> SquareCBwK:
@@ -128,31 +114,38 @@ def _candidate(
     log = found.in_callers_rewards
     # Costs above a hold are booked in full, so logged costs may exceed the configured maxima.
     max_cost = np.maximum(np.array(campaign.max_costs, dtype=np.float64), log.costs.max(axis=0))
-    low, high = found.reward_range
-    evaluation = evaluate(
+    estimates = evaluation.evaluate(
         log,
         _target(found, campaign, candidate),
         rng=rng,
-        reward_range=(low, high),
+        reward_range=found.reward_range,
         max_cost=max_cost,
         budget=np.array(campaign.budgets, dtype=np.float64),
         horizon=campaign.horizon,
         level=level,
         progress=progress,
     )
+    end = estimates.run_out
+    assert end is not None, "evaluate was given budgets"
     return {
         "candidate": dict(candidate),
-        "estimates": {name: _estimate(campaign, getattr(evaluation, name)) for name in ("ips", "snips", "dr")},
-        "effective_sample_size": evaluation.overlap.effective,
-        "overlap": evaluation.overlap._asdict(),
-        "weight_max": evaluation.weight_max,
-        "weight_max_from": evaluation.weight_max_from,
-        "warnings": [caution._asdict() for caution in evaluation.cautions],
-        **_run_out(campaign, evaluation),
+        "estimates": {name: _estimate(campaign, getattr(estimates, name)) for name in ("ips", "snips", "dr")},
+        "effective_sample_size": estimates.overlap.effective,
+        "overlap": estimates.overlap._asdict(),
+        "weight_max": estimates.weight_max,
+        "weight_max_from": estimates.weight_max_from,
+        "warnings": [caution._asdict() for caution in estimates.cautions],
+        "run_out": {
+            "share": end.share._asdict(),
+            "reward": end.reward._asdict(),
+            "resource": None if end.resource is None else campaign.resources[end.resource],
+            "lasts": end.lasts,
+        },
+        "summary": evaluation.run_out_sentence(end, campaign.resources),
     }
 
 
-def _estimate(campaign: Campaign, estimate: Estimate) -> dict[str, Any]:
+def _estimate(campaign: Campaign, estimate: evaluation.Estimate) -> dict[str, Any]:
     def mean(index: int, unit: float) -> dict[str, Any]:
         return {
             "value": float(estimate.value[index]) / unit,
@@ -165,50 +158,29 @@ def _estimate(campaign: Campaign, estimate: Estimate) -> dict[str, Any]:
     return {"reward": mean(0, 1.0), "costs": costs}
 
 
-def _run_out(campaign: Campaign, evaluation: Evaluation) -> dict[str, Any]:
-    end = evaluation.run_out
-    assert end is not None, "evaluate was given budgets"
-    shown = {
-        "share": end.share._asdict(),
-        "reward": end.reward._asdict(),
-        "resource": None if end.resource is None else campaign.resources[end.resource],
-        "lasts": end.lasts,
-    }
-    return {"run_out": shown, "summary": run_out_sentence(end, campaign.resources)}
-
-
 def _what_if(found: CampaignLog, campaign: Campaign, rng: np.random.Generator, progress: Progress) -> dict[str, Any]:
     """Runs the campaign's own policy over its log again, with the requested and with its own budgets."""
     policy = _for_rounds(_with_budgets(found.campaign, {}).policy, found.log.rounds)
-    flights = what_if_budgets(
-        found.log,
-        policy,
-        budget=np.array(campaign.budgets, dtype=np.float64),
-        rng=rng,
-        runs=FLIGHTS,
-        progress=progress,
-    )
+    budget = np.array(campaign.budgets, dtype=np.float64)
+    flights = evaluation.what_if_budgets(found.log, policy, budget=budget, rng=rng, runs=FLIGHTS, progress=progress)
     points = np.unique(np.linspace(0, flights.changed.rounds.size - 1, POINTS_MAX).round().astype(np.int64))
     low, high = found.reward_range
     played = found.log.played.cumsum()[flights.changed.rounds - 1]
-    actual = {
-        "reward": (played * low + flights.actual_reward * (high - low))[points].tolist(),
-        "spent": _by_resource(campaign, flights.actual_spent[points] / ONE),
-    }
     return {
         "assumption": flights.assumption,
         "rounds": flights.changed.rounds[points].tolist(),
-        "changed": _flights(campaign, flights.changed, points, (low, high)),
-        "control": _flights(campaign, flights.control, points, (low, high)),
-        "actual": actual,
+        "changed": _flights(found, flights.changed, points),
+        "control": _flights(found, flights.control, points),
+        "actual": {
+            "reward": (played * low + flights.actual_reward * (high - low))[points].tolist(),
+            "spent": _by_resource(campaign, flights.actual_spent[points] / ONE),
+        },
     }
 
 
-def _flights(
-    campaign: Campaign, flights: Flights, points: NDArray[np.int64], reward_range: tuple[float, float]
-) -> dict[str, Any]:
+def _flights(found: CampaignLog, flights: evaluation.Flights, points: NDArray[np.int64]) -> dict[str, Any]:
     """Returns the means of the flights at the given points, and the spread of their ends."""
-    low, high = reward_range
+    campaign, (low, high) = found.campaign, found.reward_range
     reward = flights.plays * low + flights.reward * (high - low)
     end = reward[:, -1]
     spent, prices = flights.spent / ONE, flights.prices * (ONE * (high - low))

@@ -21,7 +21,7 @@ from sqlalchemy import Update, insert, update
 from service.engine.administer import write_audit
 from service.ids import uuid7
 from service.problems import Unavailable
-from service.reads.evaluations import LOST_AFTER_SECONDS
+from service.reads.evaluations import INTERRUPTED, LOST_AFTER_SECONDS, UNFINISHED
 from service.reads.shared import stored_campaign
 from service.store import tables
 from service.store.database import Database
@@ -30,8 +30,6 @@ from service.times import MICROS_PER_SECOND
 WAITING_MAX = 1_000
 BEAT_SECONDS = 3.0
 STOP_SECONDS = 2.0
-INTERRUPTED = {"code": "interrupted", "message": "the server that worked on it ended"}
-UNFINISHED = ("queued", "running")
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
 log = structlog.get_logger(__name__)
@@ -55,8 +53,7 @@ class Evaluations:
     """Threads that start evaluation processes and store their output; none while there is nothing to run."""
 
     def __init__(self, *, at_once: int, seconds_max: float) -> None:
-        self._at_once = at_once
-        self._seconds_max = seconds_max
+        self._at_once, self._seconds_max = at_once, seconds_max
         self._lock = Lock()
         self._waiting: deque[_Task] = deque()
         self._running: list[_Task] = []
@@ -184,10 +181,8 @@ class Evaluations:
                 with database.write() as connection:
                     now = database.now_micros(connection)
                     for task in tasks:
-                        unfinished = tables.evaluation.c.status.in_(UNFINISHED)
-                        connection.execute(
-                            _update_of(task).where(unfinished).values(progress=task.progress, beat_at=now)
-                        )
+                        query = _update_of(task).where(tables.evaluation.c.status.in_(UNFINISHED))
+                        connection.execute(query.values(progress=task.progress, beat_at=now))
             except Exception as error:  # noqa: BLE001 - the next beat may reach the database again
                 log.warning("an evaluation's progress was not written", error=type(error).__name__)
 

@@ -84,23 +84,23 @@ def budgets(
 
 def _budgets(connection: Connection, several: Sequence[StoredCampaign]) -> list[dict[str, Any]]:
     accounts = _accounts(connection, several, last_prices(connection, [stored.campaign.number for stored in several]))
-    return [_budget(stored, accounts[stored.campaign.number]) for stored in several]
+    return [
+        {
+            "campaign_id": stored.campaign.id,
+            "status": stored.state["status"],
+            "round": stored.state["round"],
+            "flight": round(_flight_share(stored), 6),
+            "last_event_at": moment_text(stored.state["last_event_at"]),
+            "exhausted": _is_exhausted(stored.campaign, accounts[stored.campaign.number]),
+            "resources": accounts[stored.campaign.number],
+        }
+        for stored in several
+    ]
 
 
-def _budget(stored: StoredCampaign, accounts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "campaign_id": stored.campaign.id,
-        "status": stored.state["status"],
-        "round": stored.state["round"],
-        "flight": round(_flight_share(stored), 6),
-        "last_event_at": moment_text(stored.state["last_event_at"]),
-        "exhausted": _is_exhausted(stored.campaign, [micros(account["free"]) for account in accounts]),
-        "resources": accounts,
-    }
-
-
-def _is_exhausted(campaign: Campaign, free: Sequence[int]) -> bool:
+def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
     """Whether no arm of the campaign can be paid, so that every request gets the null arm."""
+    free = [micros(account["free"]) for account in accounts]
     if all(left >= most for left, most in zip(free, campaign.max_costs, strict=True)):
         return False  # the usual case, without a look at the arms, of which there may be many
     playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.retired]

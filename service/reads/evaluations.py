@@ -16,7 +16,8 @@ from service.times import MICROS_PER_SECOND, moment_text
 
 # A server updates the evaluations it runs every few seconds; without an update for this long it counts as lost.
 LOST_AFTER_SECONDS = 30
-_LOST = {"code": "interrupted", "message": "the server that worked on it ended"}
+INTERRUPTED = {"code": "interrupted", "message": "the server that worked on it ended"}
+UNFINISHED = ("queued", "running")
 
 
 def evaluations(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
@@ -43,8 +44,8 @@ def evaluation(connection: Connection, campaign_id: str, evaluation_id: str) -> 
 
 def _item(campaign_id: str, row: Row, now: int) -> dict[str, Any]:
     status, error = row["status"], parsed(row["error"])
-    if status in ("queued", "running") and row["beat_at"] < now - LOST_AFTER_SECONDS * MICROS_PER_SECOND:
-        status, error = "failed", _LOST
+    if status in UNFINISHED and row["beat_at"] < now - LOST_AFTER_SECONDS * MICROS_PER_SECOND:
+        status, error = "failed", INTERRUPTED
     return {
         "id": row["id"],
         "campaign_id": campaign_id,

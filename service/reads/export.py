@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
 from service.domain.campaign import Campaign
 from service.domain.status import DecisionRecord
-from service.reads.formats import FORMATS, Exported, Form
+from service.reads.formats.columns import CommaSeparated, ParquetFile
+from service.reads.formats.form import Exported, Form
+from service.reads.formats.lines import DecisionServiceLines, JsonLines
+from service.reads.formats.npz import OpenBanditArrays
 from service.reads.log import decision_item, records_of, request_of
 from service.reads.shared import StoredCampaign, fetch, stored_campaign
 from service.store import tables
 
-__all__ = ["EXPORT_ROWS_MAX", "FORMATS", "Export", "export_page", "export_start"]
-
 EXPORT_ROWS_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Format(NamedTuple):
+    """A format: its media type, the suffix of its files, and how it begins."""
+
+    media_type: str
+    suffix: str
+    # Takes the campaign and the number of decisions that were learnt from.
+    begin: Callable[[Campaign, int], Form]
+    counts: bool = False  # whether it needs that number
+
+
+FORMATS = {
+    "jsonl": Format("application/jsonl", "jsonl", lambda campaign, _: JsonLines()),
+    "csv": Format("text/csv", "csv", lambda campaign, _: CommaSeparated(campaign)),
+    "parquet": Format("application/vnd.apache.parquet", "parquet", lambda campaign, _: ParquetFile(campaign)),
+    "obp": Format("application/zip", "npz", OpenBanditArrays, counts=True),
+    "dsjson": Format("application/x-ndjson", "dsjson", lambda campaign, _: DecisionServiceLines(campaign)),
+}
+
+
+class Export(NamedTuple):
     """A running export of everything that was logged before it began."""
 
     stored: StoredCampaign
     form: Form
-
-    def end(self) -> Iterable[bytes]:
-        """The bytes after the last page."""
-        return self.form.end()
 
 
 def export_start(connection: Connection, campaign_id: str, form: str) -> Export:

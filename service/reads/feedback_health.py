@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from service.domain.decision_rows import predicted
 from service.reads.shared import Row, StoredCampaign, fetch, moment_or_none, stored_campaign
@@ -30,7 +30,7 @@ QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 def feedback(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Open holds, kinds and delays of the newest outcomes, and the oracle's loss over time."""
     stored = stored_campaign(connection, campaign_id)
-    recent = _recent(connection, stored)
+    recent = _newest(connection, stored, tables.outcome.c.sequence <= stored.sequence, limit=RECENT_OUTCOMES_MAX)
     kinds = Counter(row["kind"] for row in recent)
     return {
         "campaign_id": campaign_id,
@@ -58,14 +58,16 @@ def _open_holds(connection: Connection, stored: StoredCampaign) -> dict[str, Any
     }
 
 
-def _recent(connection: Connection, stored: StoredCampaign) -> Sequence[Row]:
+def _newest(connection: Connection, stored: StoredCampaign, *where: ColumnElement[bool], limit: int) -> Sequence[Row]:
+    """The newest outcomes that meet the conditions, with two columns of their decisions, newest first."""
     outcome, decision = tables.outcome, tables.decision
+    columns = (outcome.c.sequence, outcome.c.at, outcome.c.kind, outcome.c.costs, outcome.c.taught)
     query = (
-        select(outcome.c.kind, outcome.c.at, outcome.c.costs, decision.c.decided_at)
+        select(*columns, decision.c.decided_at, decision.c.numbers)
         .join(decision, tables.decision_of_outcome)
-        .where(outcome.c.campaign == stored.campaign.number, outcome.c.sequence <= stored.sequence)
+        .where(outcome.c.campaign == stored.campaign.number, *where)
         .order_by(outcome.c.sequence.desc())
-        .limit(RECENT_OUTCOMES_MAX)
+        .limit(limit)
     )
     return fetch(connection, query)
 
@@ -86,26 +88,12 @@ def _delays(recent: Sequence[Row]) -> dict[str, Any]:
 def _losses(connection: Connection, stored: StoredCampaign) -> list[dict[str, Any]]:
     points = min(LOSS_POINTS_MAX, stored.sequence)
     ends = [stored.sequence * (point + 1) // points for point in range(points)]
-    samples = [_learnt(connection, stored, start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    number, learnt = tables.outcome.c.sequence, tables.outcome.c.taught.is_not(None)
+    samples = [
+        _newest(connection, stored, number > start, number <= end, learnt, limit=LOSS_OUTCOMES_MAX)
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
     return [_loss(stored, rows) for rows in samples if rows]
-
-
-def _learnt(connection: Connection, stored: StoredCampaign, start: int, end: int) -> Sequence[Row]:
-    """The last outcomes with numbers in (start, end] that the oracle has learnt, newest first."""
-    outcome, decision = tables.outcome, tables.decision
-    query = (
-        select(outcome.c.sequence, outcome.c.at, outcome.c.taught, decision.c.numbers)
-        .join(decision, tables.decision_of_outcome)
-        .where(
-            outcome.c.campaign == stored.campaign.number,
-            outcome.c.sequence > start,
-            outcome.c.sequence <= end,
-            outcome.c.taught.is_not(None),
-        )
-        .order_by(outcome.c.sequence.desc())
-        .limit(LOSS_OUTCOMES_MAX)
-    )
-    return fetch(connection, query)
 
 
 def _loss(stored: StoredCampaign, rows: Sequence[Row]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
@@ -10,8 +10,7 @@ from service.reads.shared import StoredCampaign, last_prices, prices
 from service.store import campaigns, tables
 
 
-@dataclass(frozen=True, slots=True)
-class AccountGauge:
+class AccountGauge(NamedTuple):
     """One account, in millionths."""
 
     campaign_id: str
@@ -22,8 +21,7 @@ class AccountGauge:
     overrun: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(NamedTuple):
     """Accounts, open holds by campaign and prices by campaign and resource, of all campaigns that are not archived."""
 
     accounts: list[AccountGauge]
@@ -47,10 +45,8 @@ def gauges(connection: Connection) -> Gauges:
         found.open_holds[campaign.id] = open_holds.get(campaign.number, 0)
         quoted = prices(campaign, last[campaign.number])
         found.prices.update({(campaign.id, name): price for name, price in quoted.items()})
-    order = account.c.campaign, account.c.resource
-    for number, resource, *amounts in connection.execute(
-        select(account).where(account.c.campaign.in_(active)).order_by(*order)
-    ):
+    accounts = select(account).where(account.c.campaign.in_(active)).order_by(account.c.campaign, account.c.resource)
+    for number, resource, *amounts in connection.execute(accounts):
         campaign_id, resources = campaign_of[number]
         found.accounts.append(AccountGauge(campaign_id, resources[resource], *amounts))
     return found

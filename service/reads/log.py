@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, or_, select
+from sqlalchemy import Connection, Select, or_, select
 
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import answer_of, explanation_of
@@ -51,35 +51,28 @@ def _movement(sequence: int, at: int, kind: str, **changes: Any) -> dict[str, An
     return {"sequence": sequence, "at": moment_text(at), "kind": kind, **blank, **changes}
 
 
-def _between(table: Any, stored: StoredCampaign, below: int) -> tuple[ColumnElement[bool], ...]:
-    numbers = table.c.sequence
-    return table.c.campaign == stored.campaign.number, numbers < below, numbers <= stored.sequence
+def _newest(query: Select[Any], table: Any, stored: StoredCampaign, below: int, limit: int) -> Select[Any]:
+    """The rows of the query with a number below `below`, newest first, and one more than the limit."""
+    number = table.c.sequence
+    query = query.where(table.c.campaign == stored.campaign.number, number < below, number <= stored.sequence)
+    return query.order_by(number.desc()).limit(limit + 1)
 
 
 def _holds(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
     decision = tables.decision
-    rows = connection.execute(
-        select(decision.c.sequence, decision.c.decided_at, decision.c.decision_id, decision.c.hold)
-        .where(*_between(decision, stored, below), decision.c.hold.is_not(None))
-        .order_by(decision.c.sequence.desc())
-        .limit(limit + 1)
-    )
+    query = select(decision.c.sequence, decision.c.decided_at, decision.c.decision_id, decision.c.hold)
+    query = query.where(decision.c.hold.is_not(None))
     return [
         _movement(sequence, at, "hold", decision_id=decision_id, held=by_resource(stored.campaign, json.loads(hold)))
-        for sequence, at, decision_id, hold in rows
+        for sequence, at, decision_id, hold in connection.execute(_newest(query, decision, stored, below, limit))
     ]
 
 
 def _outcomes(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
     outcome, decision = tables.outcome, tables.decision
     columns = (outcome.c.sequence, outcome.c.at, outcome.c.kind, outcome.c.released, outcome.c.spent)
-    rows = connection.execute(
-        select(*columns, decision.c.decision_id, decision.c.hold)
-        .join(decision, tables.decision_of_outcome)
-        .where(*_between(outcome, stored, below), or_(outcome.c.released, outcome.c.spent.is_not(None)))
-        .order_by(outcome.c.sequence.desc())
-        .limit(limit + 1)
-    )
+    query = select(*columns, decision.c.decision_id, decision.c.hold).join(decision, tables.decision_of_outcome)
+    query = query.where(or_(outcome.c.released, outcome.c.spent.is_not(None)))
     return [
         _movement(
             row.sequence,
@@ -89,17 +82,13 @@ def _outcomes(connection: Connection, stored: StoredCampaign, below: int, limit:
             held=by_resource(stored.campaign, [-held for held in parsed(row.hold, ())] if row.released else None),
             spent=by_resource(stored.campaign, parsed(row.spent)),
         )
-        for row in rows
+        for row in connection.execute(_newest(query, outcome, stored, below, limit))
     ]
 
 
 def _grants(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
-    grant = tables.grant
-    rows = connection.execute(
-        select(grant).where(*_between(grant, stored, below)).order_by(grant.c.sequence.desc()).limit(limit + 1)
-    )
     movements = []
-    for row in rows:
+    for row in connection.execute(_newest(select(tables.grant), tables.grant, stored, below, limit)):
         amounts = [row.amount if index == row.resource else 0 for index in range(len(stored.campaign.resources))]
         column = "granted" if row.kind == "budget" else "spent"
         change = {column: by_resource(stored.campaign, amounts)}
@@ -121,8 +110,8 @@ def decisions(connection: Connection, campaign_id: str, *, limit: int, cursor: s
     """Decisions with their status, newest first."""
     stored, decision = stored_campaign(connection, campaign_id), tables.decision
     below = number_cursor(cursor) or stored.sequence + 1
-    query = select(decision).where(*_between(decision, stored, below)).order_by(decision.c.sequence.desc())
-    records = records_of(connection, stored, fetch(connection, query.limit(limit + 1)))
+    rows = fetch(connection, _newest(select(decision), decision, stored, below, limit))
+    records = records_of(connection, stored, rows)
     return page(
         records, limit, lambda record: record.row["sequence"], lambda record: decision_item(stored.campaign, record)
     )

@@ -7,16 +7,15 @@ rows, and then all segments are read again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, exists, func, select
+from sqlalchemy import Connection, Double, Engine, exists, func, select
 
 from service.limits import TIMELINE_POINTS_MAX
-from service.reads.shared import StoredCampaign, element, real_element
+from service.reads.shared import StoredCampaign, element
 from service.store import tables
 from service.store.opening_balance import Opening
 
@@ -106,7 +105,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._logs: OrderedDict[tuple[int, int], LogSums] = OrderedDict()  # by campaign and number of pruned rows
+        self._logs: dict[tuple[int, int], LogSums] = {}  # by campaign and number of pruned rows, oldest first
         self._size = 0
 
     def get(self, key: tuple[int, int]) -> LogSums | None:
@@ -177,7 +176,7 @@ def _read(connection: Connection, stored: StoredCampaign, bits: int, start: int,
             func.max(outcome.c.sequence),
             func.max(outcome.c.at),
             func.count(outcome.c.taught),
-            func.sum(real_element(connection, outcome.c.taught, 0)),
+            func.sum(element(connection, outcome.c.taught, 0, Double)),
             func.count().filter(outcome.c.spent.is_not(None), ~priced_earlier),
             *(func.sum(element(connection, outcome.c.spent, i)) for i in range(len(stored.campaign.resources))),
         )

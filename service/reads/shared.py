@@ -6,11 +6,10 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Connection, Double, Float, Select, Text, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Double, Select, Text, cast, func, select
 from sqlalchemy.dialects import postgresql
 
 from service.domain.campaign import Campaign
@@ -27,8 +26,7 @@ T = TypeVar("T")
 CURSOR_DIGITS_MAX = 18
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCampaign:
+class StoredCampaign(NamedTuple):
     """A campaign with its current configuration and the row of its state.
 
     All rows of the log up to `sequence` are committed: a read that stays below it misses nothing, in whatever order its
@@ -154,19 +152,10 @@ def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
     return {name: price / unit for name, price, unit in zip(campaign.resources, per_max_cost, units, strict=True)}
 
 
-def element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[int]:
-    """One integer of a JSON array that is stored as text."""
-    return cast(_element(connection, column, index), BigInteger)
-
-
-def real_element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[float]:
-    """One number of a JSON array that is stored as text."""
-    kind = Double if connection.dialect.name == "postgresql" else Float
-    return cast(_element(connection, column, index), kind)
-
-
-def _element(connection: Connection, column: ColumnElement[Any], index: int) -> ColumnElement[Any]:
+def element(
+    connection: Connection, column: ColumnElement[Any], index: int, kind: type[BigInteger | Double[float]] = BigInteger
+) -> ColumnElement[Any]:
+    """One number of a JSON array that is stored as text; an integer if `kind` is not Double."""
     if connection.dialect.name == "postgresql":
-        text: ColumnElement[Any] = cast(column, postgresql.JSON)[index].astext
-        return text
-    return func.json_extract(column, f"$[{index}]", type_=Text)
+        return cast(cast(column, postgresql.JSON)[index].astext, kind)
+    return cast(func.json_extract(column, f"$[{index}]", type_=Text), kind)

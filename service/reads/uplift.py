@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Double, func, select
 
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import would_have
 from service.domain.holdout import HOLDOUT
 from service.domain.stage_one import STAGE
 from service.money import ONE
-from service.reads.shared import StoredCampaign, real_element, stored_campaign
+from service.reads.shared import StoredCampaign, element, stored_campaign
 from service.store import tables
 
 LEVEL = 0.95
@@ -58,8 +58,7 @@ class Sums:
         return spread / self.count
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One side of a comparison."""
 
     decisions: int
@@ -114,7 +113,7 @@ def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_hol
     decisions, plays = connection.execute(select(func.count(), func.count(decision.c.arm_id)).where(*within)).one()
     # Costs as real numbers, too: squares of millionths exceed 64 bits.
     units = [1, *[ONE] * len(campaign.resources)]
-    columns = [real_element(connection, outcome.c.taught, index) / unit for index, unit in enumerate(units)]
+    columns = [element(connection, outcome.c.taught, index, Double) / unit for index, unit in enumerate(units)]
     sums = [total for column in columns for total in (func.sum(column), func.sum(column * column))]
     row = connection.execute(
         select(func.count(), *sums)

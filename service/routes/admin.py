@@ -129,7 +129,7 @@ async def _pages(request: Request, export: reads.Export, first: tuple[bytes, int
     while after is not None:
         page, after = await read(request, reads.export_page, export, after)
         yield page
-    for piece in export.end():
+    for piece in export.form.end():
         yield piece
 
 

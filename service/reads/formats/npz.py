@@ -11,14 +11,14 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from service.domain.campaign import Campaign
-from service.reads.formats.records import ByteSink, Exported, Form
+from service.reads.formats.form import ByteSink, Exported, Form
 
 # The bytes of a column in memory, beyond which it moves to the disk.
 COLUMN_BYTES_MAX = 2**18
@@ -36,29 +36,31 @@ class OpenBanditArrays(Form):
         self._campaign, self._learnt, self._count = campaign, learnt, 0
         self._sink = ByteSink()
         self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_STORED)
-        width = campaign.encoder.dimension
         self._contexts = self._zip.open("context.npy", "w", force_zip64=True)
-        self._contexts.write(_header((learnt, width), "<f8"))
-        shapes = {
-            "action": ("<i8", ()),
-            "reward": ("<f8", ()),
-            "pscore": ("<f8", ()),
-            "costs": ("<f8", (len(campaign.resources),)),
+        self._contexts.write(_header((learnt, campaign.encoder.dimension), "<f8"))
+        # By name: the type, the shape of a row, and the rows until they are written.
+        self._columns = {
+            "action": ("<i8", (), _file()),
+            "reward": ("<f8", (), _file()),
+            "pscore": ("<f8", (), _file()),
+            "costs": ("<f8", (len(campaign.resources),), _file()),
         }
-        self._columns = {name: _Column(kind, shape) for name, (kind, shape) in shapes.items()}
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
         """The contexts of the next decisions."""
-        learnt = [each for each in decisions if each.is_learnt and each.record["actions"] is None]
+        learnt = [each for each in decisions if each.record["learned"] and each.record["actions"] is None]
         if learnt:
             self._count += len(learnt)
             contexts = self._campaign.encoder.encode_many(each.record["context"] for each in learnt).vectors
             self._contexts.write(contexts.astype("<f8").tobytes())
-            costs = [[each.record["costs"][name] for name in self._campaign.resources] for each in learnt]
-            self._columns["action"].add(np.array([each.row["arm"] for each in learnt]))
-            self._columns["reward"].add(np.array([each.record["reward"] or 0.0 for each in learnt]))
-            self._columns["pscore"].add(np.array([each.record["probability"] for each in learnt]))
-            self._columns["costs"].add(np.array(costs))
+            values = {
+                "action": [each.row["arm"] for each in learnt],
+                "reward": [each.record["reward"] or 0.0 for each in learnt],
+                "pscore": [each.record["probability"] for each in learnt],
+                "costs": [[each.record["costs"][name] for name in self._campaign.resources] for each in learnt],
+            }
+            for name, (kind, _, file) in self._columns.items():
+                file.write(np.array(values[name], dtype=kind).tobytes())
         return self._sink.take()
 
     def end(self) -> Iterable[bytes]:
@@ -66,10 +68,11 @@ class OpenBanditArrays(Form):
         if self._count != self._learnt:  # pruning ran at the same time: a truncated file is recognisable
             raise RuntimeError(f"expected to export {self._learnt} decisions, found {self._count}")
         self._contexts.close()
-        for name, column in self._columns.items():
-            with self._zip.open(f"{name}.npy", "w", force_zip64=True) as member:
-                member.write(_header((self._learnt, *column.shape), column.kind))
-                for piece in column.pieces():
+        for name, (kind, shape, file) in self._columns.items():
+            with self._zip.open(f"{name}.npy", "w", force_zip64=True) as member, file:
+                member.write(_header((self._learnt, *shape), kind))
+                file.seek(0)
+                while piece := file.read(PIECE_BYTES):
                     member.write(piece)
                     yield self._sink.take()
         for name, array in self._small():
@@ -88,23 +91,8 @@ class OpenBanditArrays(Form):
             yield "action_context", campaign.arm_vectors.astype("<f8")
 
 
-class _Column:
-    """The numbers of one array, until it is written."""
-
-    def __init__(self, kind: str, shape: tuple[int, ...]) -> None:
-        self.kind, self.shape = kind, shape
-        self._file = SpooledTemporaryFile(COLUMN_BYTES_MAX)  # noqa: SIM115 - it lives as long as the export
-
-    def add(self, numbers: NDArray[Any]) -> None:
-        """Append numbers."""
-        self._file.write(numbers.astype(self.kind).tobytes())
-
-    def pieces(self) -> Iterator[bytes]:
-        """All numbers, in pieces."""
-        self._file.seek(0)
-        while piece := self._file.read(PIECE_BYTES):
-            yield piece
-        self._file.close()
+def _file() -> IO[bytes]:
+    return SpooledTemporaryFile(COLUMN_BYTES_MAX)
 
 
 def _header(shape: tuple[int, ...], kind: str) -> bytes:

@@ -287,7 +287,7 @@ def test_a_log_that_does_not_lead_to_its_decisions_is_not_pruned(database):
         learnt = select(table.c.sequence).where(table.c.taught.is_not(None)).limit(1)
         first = connection.execute(learnt).scalar_one()
         connection.execute(update(table).where(table.c.sequence == first).values(taught=None))
-    with pytest.raises(prune.PruneRefused, match="cbwk replay"):
+    with pytest.raises(prune.PruneError, match="cbwk replay"):
         pruned(database)
     assert not rows(database, tables.opening)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.reads import export
-from service.reads.formats import npz, parquet
+from service.reads.formats import columns, npz
 from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
@@ -34,7 +34,7 @@ def decisions(client):
 def in_small_pages(monkeypatch):
     """Several pages, row groups and pieces of columns, as a long log would have."""
     monkeypatch.setattr(export, "EXPORT_ROWS_MAX", 7)
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 20)
+    monkeypatch.setattr(columns, "GROUP_ROWS", 20)
     monkeypatch.setattr(npz, "COLUMN_BYTES_MAX", 100)
     monkeypatch.setattr(npz, "PIECE_BYTES", 64)
 
@@ -123,6 +123,6 @@ def test_an_export_takes_no_more_memory_than_a_page(client, database, monkeypatc
         begun.form._learnt = 50 * sum(decision["learned"] for decision in decisions(client))
         for _ in range(50):
             assert len(export.export_page(connection, begun, 0)[0]) < 10_000
-        rolled = [column._file._rolled for column in begun.form._columns.values()]
+        rolled = [file._rolled for _, _, file in begun.form._columns.values()]
     assert all(rolled), "the columns wait on the disk"
-    assert sum(len(piece) for piece in begun.end()) > 10_000
+    assert sum(len(piece) for piece in begun.form.end()) > 10_000

@@ -1,8 +1,8 @@
-"""Lines for Vowpal Wabbit's --dsjson: the arms, the probability of the chosen one, and the reward as a cost."""
+"""JSON lines, one per decision: as the interface shows it, and for Vowpal Wabbit's --dsjson."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -10,12 +10,25 @@ import orjson
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import unpacked
 from service.domain.holdout import SHADOW
-from service.reads.formats.records import Exported, Form
+from service.reads.formats.form import Exported, Form
+
+
+class JsonLines(Form):
+    """One JSON object per line."""
+
+    def page(self, decisions: Sequence[Exported]) -> bytes:
+        """One line per decision."""
+        return _lines(each.record for each in decisions)
+
+
+def _lines(objects: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in objects)
 
 
 class DecisionServiceLines(Form):
-    """One line per decision that was learnt from; the null arm, which is no action there, has no line.
+    """The arms, the probability of the chosen one and the reward as a cost, of decisions that were learnt from.
 
+    The null arm, which is no action there, has no line.
     `_multi` has the arms that could be played, `a` their positions from 1 with the chosen one first, and `p` the
     probabilities in that order, or only that of the chosen arm if the campaign has too many arms to store all.
     """
@@ -26,8 +39,7 @@ class DecisionServiceLines(Form):
 
     def page(self, decisions: Sequence[Exported]) -> bytes:
         """One line per decision."""
-        lines = [self._line(each) for each in decisions if each.is_learnt]
-        return b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+        return _lines(self._line(each) for each in decisions if each.record["learned"])
 
     def _line(self, decision: Exported) -> dict[str, Any]:
         record, chosen = decision.record, decision.row["arm"]
