@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from service.access import authorised
 from service.auth import Principal
-from service.dependencies import metrics_of, submit_together
+from service.dependencies import components_of, submit_together
 from service.engine.commands import Answer, Command
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
@@ -129,7 +129,7 @@ def endpoint(route: HotRoute) -> Callable[[Request], Awaitable[Response]]:
         commands = submission.commands
         response = submission.respond(await submit_together(request, commands) if commands else [])
         if route.timed:
-            metrics_of(request).decide_seconds.observe(perf_counter() - started)
+            components_of(request).metrics.decide_seconds.observe(perf_counter() - started)
         return response
 
     return answer

@@ -17,8 +17,7 @@ import structlog
 from starlette.responses import Response
 
 from service.auth import checked_role, key_digest
-from service.components import Components
-from service.dependencies import DEADLINE_PASSED
+from service.dependencies import DEADLINE_PASSED, Components
 from service.engine import Engine, answers_of
 from service.engine.commands import Item
 from service.hot.endpoints import ROLE, Submission
