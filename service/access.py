@@ -1,7 +1,5 @@
 """Authentication of requests and the permissions of their keys."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Depends, Path
@@ -23,17 +21,12 @@ async def authorised(request: Request, role: str) -> Principal:
 
 
 def _key(request: Request) -> str:
-    bearer = other = ""
-    for name, value in request.scope["headers"]:
-        if name == b"authorization" and not bearer:
-            scheme, _, credentials = value.decode("latin-1").partition(" ")
-            bearer = credentials.strip() if scheme.lower() == "bearer" else ""
-        elif name == b"x-api-key" and not other:
-            other = value.decode("latin-1").strip()
-    text = bearer or other
-    if not text:
-        raise Unauthorized("send an API key as `Authorization: Bearer …` or `X-API-Key: …`", kind="key-missing")
-    return text
+    credentials = (value.partition(" ") for value in request.headers.getlist("authorization"))
+    keys = [key for scheme, _, key in credentials if scheme.lower() == "bearer"]
+    for key in keys + request.headers.getlist("x-api-key"):
+        if key.strip():
+            return key.strip()
+    raise Unauthorized("send an API key as `Authorization: Bearer …` or `X-API-Key: …`", kind="key-missing")
 
 
 async def reader(request: Request) -> Principal:

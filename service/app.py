@@ -1,8 +1,5 @@
 """The ASGI application: its routes, its middleware, and the handlers that turn errors into problem documents."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -16,27 +13,27 @@ from starlette.responses import Response
 
 from service import openapi
 from service.auth import KeyRing
-from service.components import Components
-from service.dependencies import CommandRunner
+from service.dependencies import Components
+from service.engine import Engine
 from service.evaluation.runner import Evaluations
-from service.gauges import gauges
+from service.gauges import DatabaseGauges
 from service.hot.endpoints import HOT_ROUTES, endpoint
 from service.hot.exchange import HotPath
 from service.hot.refusal import Refusals
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware, route_of
-from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem
-from service.responses import database_problem, problem_answer, query_errors
+from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem, Unavailable
+from service.responses import ERRORS_MAX, problem_answer
 from service.routes import admin, campaigns, evaluations, health
 from service.routes.dashboard import add_pages
 from service.settings import Settings
 from service.store.database import Database
 
-_HTTP_PROBLEMS: dict[int, Callable[[], Problem]] = {
-    400: lambda: BadRequest("the request cannot be read"),
-    403: lambda: Forbidden("this is not allowed"),
-    404: lambda: NotFound("there is nothing at this path", kind="path-not-found"),
-    405: lambda: MethodNotAllowed("the path does not take this method"),
+_HTTP_PROBLEMS: dict[int, Problem] = {
+    400: BadRequest("the request cannot be read"),
+    403: Forbidden("this is not allowed"),
+    404: NotFound("there is nothing at this path", kind="path-not-found"),
+    405: MethodNotAllowed("the path does not take this method"),
 }
 
 
@@ -55,7 +52,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     database: Database | None = None,
-    engine: CommandRunner | None = None,
+    engine: Engine | None = None,
     keyring: KeyRing | None = None,
     metrics: Metrics | None = None,
     lifespan: Any = None,
@@ -86,46 +83,33 @@ def create_app(
         keyring=keyring,
     )
     app.state = components  # type: ignore[assignment]
-    limit = _body_bytes_max(settings)
-    app.add_middleware(RequestMiddleware, metrics=metrics, body_bytes_max=limit)
+    app.add_middleware(RequestMiddleware, metrics=metrics, body_bytes_max=settings.body_bytes_max_of)
     app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics)
-    app.hot_path = HotPath(components, HOT_ROUTES, metrics, limit)
+    app.hot_path = HotPath(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)
     for router in (campaigns.router, admin.router, evaluations.router, health.router):
         app.include_router(router)
-    app.add_exception_handler(Problem, _problem)
-    app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(RequestValidationError, _invalid_query)
-    app.add_exception_handler(SQLAlchemyError, _database_error)
+    app.exception_handler(Problem)(_problem)
+    app.exception_handler(HTTPException)(_http_exception)
+    app.exception_handler(RequestValidationError)(_invalid_query)
+    app.exception_handler(SQLAlchemyError)(_database_error)
     metrics.queue_depth.set_function(lambda: getattr(components.engine, "queued", 0))
-    metrics.read_gauges_with(lambda: gauges(components.database))
+    metrics.registry.register(DatabaseGauges(lambda: components.database))
     return app
 
 
-def _body_bytes_max(settings: Settings) -> Callable[[str], int]:
-    def limit(path: str) -> int:
-        if path.endswith("/model"):
-            return settings.model_body_bytes_max
-        return settings.batch_body_bytes_max if path.endswith("/batch") else settings.body_bytes_max
-
-    return limit
-
-
-async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+async def _problem(request: Request, error: Problem) -> Response:
     return problem_answer(error)
 
 
-async def _http_exception(request: Request, error: Exception) -> Response:
+async def _http_exception(request: Request, error: HTTPException) -> Response:
     """Answer the errors that Starlette and FastAPI raise."""
-    assert isinstance(error, HTTPException)
     if error.status_code >= 500:
         raise error
-    make = _HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400])
     headers = {"Allow": _methods(request)} if error.status_code == 405 else error.headers
-    return problem_answer(make(), headers)
+    return problem_answer(_HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400]), headers)
 
 
 def _methods(request: Request) -> str:
@@ -134,10 +118,15 @@ def _methods(request: Request) -> str:
     return ", ".join(sorted(method.upper() for method in operations))
 
 
-async def _invalid_query(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return problem_answer(Invalid("the query cannot be taken as it is", errors=query_errors(error.errors())))
+async def _invalid_query(request: Request, error: RequestValidationError) -> Response:
+    errors = [
+        {"field": ".".join(map(str, found["loc"][1:])), "message": str(found["msg"])}
+        for found in error.errors()[:ERRORS_MAX]
+    ]
+    return problem_answer(Invalid("the query cannot be taken as it is", errors=errors))
 
 
-async def _database_error(request: Request, error: Exception) -> Response:
-    return problem_answer(database_problem(error))
+async def _database_error(request: Request, error: SQLAlchemyError) -> Response:
+    if not Database.is_connection_error(error):
+        raise error
+    return problem_answer(Unavailable("the database did not answer; try again", kind="database-away"))

@@ -4,8 +4,6 @@ Their path contains a digest of their contents, so browsers may cache them forev
 importing plotly would take longer than the rest of the start.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from functools import cache

@@ -1,8 +1,8 @@
 """The `cbwk` command.
 
 A command is a function in this file or in `service.commands`; it reads its options and imports only what it needs.
-An error that the caller can fix is a `typer.TyperException`: one line on stderr, with exit code 2 for a wrong value and
-1 otherwise.
+An error that the caller can fix is one line on stderr. The exit code is 2 for a wrong value; it is 1 otherwise, for a
+`DatabaseError` and for a `Problem` too.
 """
 
 import sys
@@ -12,9 +12,11 @@ from typing import Annotated
 
 import typer
 
-from service.commands import bench, campaign, demo, evaluate, export, key, prune, replay, simulate, verify
+from service.commands import bench, campaign, demo, evaluate, export, key, prune, simulate, verify
 from service.commands.console import DatabaseUrl, settings_of
+from service.problems import Problem
 from service.settings import describe_environment
+from service.store.errors import DatabaseError
 
 # Help and tracebacks without decoration: logs and pipes show them as often as terminals.
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -49,7 +51,6 @@ def serve(
     from service import logs, server
     from service.auth import bootstrap_admin_key
     from service.store.database import Database
-    from service.store.errors import DatabaseError
     from service.store.migrate import migrate as run_migrations
 
     logs.configure_logs(settings.log_level)
@@ -58,12 +59,9 @@ def serve(
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
-    try:
-        run_migrations(settings.database_url)
-        database = Database.of(settings)
-        bootstrap_admin_key(database, admin_key=admin_key, stderr=sys.stderr)
-    except DatabaseError as error:
-        raise typer.TyperException(str(error)) from error
+    run_migrations(settings.database_url)
+    database = Database.of(settings)
+    bootstrap_admin_key(database, admin_key=admin_key, stderr=sys.stderr)
     typer.echo(f"cbwk serves on {server.url_of(listener)}", err=True)
     server.serve(settings, listener, database)
 
@@ -73,13 +71,9 @@ def migrate(database_url: DatabaseUrl = None) -> None:
     """Migrate the database to the tables of this version."""
     settings = settings_of(database_url=database_url)
 
-    from service.store.errors import DatabaseError
     from service.store.migrate import migrate as run_migrations
 
-    try:
-        done = run_migrations(settings.database_url)
-    except DatabaseError as error:
-        raise typer.TyperException(str(error)) from error
+    done = run_migrations(settings.database_url)
     typer.echo(f"{done.before or 'nothing'} → {done.after}")
 
 
@@ -87,7 +81,7 @@ app.command()(simulate.simulate)
 app.command()(simulate.reproduce)
 app.command()(demo.demo)
 app.command()(verify.verify)
-app.command()(replay.replay)
+app.command()(verify.replay)
 app.command()(prune.prune)
 app.command()(export.export)
 app.command()(evaluate.evaluate)
@@ -102,6 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(arguments or ["--help"], prog_name="cbwk", standalone_mode=False)
     except typer.TyperException as error:
-        typer.echo(f"cbwk: {' '.join(error.format_message().split())}", err=True)
-        return error.exit_code
-    return code if isinstance(code, int) else 0
+        message, code = error.format_message(), error.exit_code
+    except (DatabaseError, Problem) as error:
+        message, code = str(error), 1
+    else:
+        return code if isinstance(code, int) else 0
+    typer.echo(f"cbwk: {' '.join(message.split())}", err=True)
+    return code

@@ -1,23 +1,24 @@
 """The components a route uses, and its two ways to the database: commands of the engine, and reads in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Query
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import responses
 from service.auth import KeyRing
+from service.engine import Engine
 from service.engine.commands import Answer, Command
+from service.evaluation.runner import Evaluations
 from service.limits import PAGE_DEFAULT, PAGE_MAX
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
+from service.responses import Json
+from service.settings import Settings
 from service.store.database import Database
 
 # A change of a campaign that is not in memory first reads the campaign's log.
@@ -27,42 +28,43 @@ DEADLINE_PASSED = (
     "the deadline passed before there was an answer; the request may still be carried out: repeat it with the same id"
 )
 
-Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
 
 
-class CommandRunner(Protocol):
-    """The part of the engine that routes use."""
+@dataclass(slots=True)
+class Components:
+    """The application's `state`; its attributes are read faster than those of Starlette's `State`."""
 
-    async def submit(self, command: Command) -> Answer:
-        """Run the command, or raise a Problem."""
+    settings: Settings
+    metrics: Metrics
+    read_limiter: CapacityLimiter  # bounds concurrent reads of the database
+    evaluations: Evaluations
+    database: Database | None = None
+    engine: Engine | None = None
+    keyring: KeyRing | None = None
 
-    async def submit_together(self, commands: Sequence[Command]) -> list[Answer | Problem]:
-        """Run all commands in one transaction."""
+
+def components_of(request: Request) -> Components:
+    """Return the components of the application."""
+    return cast(Components, request.app.state)
 
 
-def engine_of(request: Request) -> CommandRunner:
+def engine_of(request: Request) -> Engine:
     """Return the engine; raise a Problem until it has started."""
-    return cast(CommandRunner, _component(request, "engine"))
+    return _ready(components_of(request).engine)
 
 
 def database_of(request: Request) -> Database:
     """Return the database; raise a Problem until it is open."""
-    return cast(Database, _component(request, "database"))
+    return _ready(components_of(request).database)
 
 
 def keyring_of(request: Request) -> KeyRing:
     """Return the keyring; raise a Problem until there is one."""
-    return cast(KeyRing, _component(request, "keyring"))
+    return _ready(components_of(request).keyring)
 
 
-def metrics_of(request: Request) -> Metrics:
-    """Return the metrics of the application."""
-    return cast(Metrics, request.app.state.metrics)
-
-
-def _component(request: Request, name: str) -> Any:
-    component = getattr(request.app.state, name, None)
+def _ready(component: Result | None) -> Result:
     if component is None:
         raise Unavailable("the service is not ready yet; try again", kind="not-ready")
     return component
@@ -79,20 +81,16 @@ async def page_of(
 PageQuery = Annotated[dict[str, Any], Depends(page_of)]
 
 
-async def parsed(request: Request, model: type[Model]) -> Model:
-    """Return the body as a model; raise a Problem if it is not valid."""
-    return responses.parsed(await request.body(), model)
-
-
 async def submit_together(request: Request, commands: Sequence[Command]) -> list[Answer | Problem]:
     """Return the answers of the engine to commands of one transaction, within the request's deadline."""
-    seconds = request.app.state.settings.request_deadline_ms / 1000
+    seconds = components_of(request).settings.request_deadline_ms / 1000
     return await _within(seconds, engine_of(request).submit_together(commands))
 
 
 async def submitted(request: Request, command: Command) -> Response:
     """Return the response to an administrator's command, which has a longer deadline."""
-    return responses.command_answer(await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command)))
+    answer = await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command))
+    return Json(answer.body, answer.status, replayed=answer.replayed)
 
 
 async def _within(seconds: float, answer: Awaitable[Result]) -> Result:
@@ -112,9 +110,9 @@ async def read(request: Request, function: Callable[..., Result], *arguments: An
         with database.read() as connection:
             return function(connection, *arguments, **named)
 
-    return await to_thread.run_sync(run, limiter=request.app.state.read_limiter)
+    return await to_thread.run_sync(run, limiter=components_of(request).read_limiter)
 
 
 async def show(request: Request, function: Callable[..., Any], *arguments: Any, **named: Any) -> Response:
     """Return the result of `read` as a response."""
-    return responses.json_answer(await read(request, function, *arguments, **named))
+    return Json(await read(request, function, *arguments, **named))

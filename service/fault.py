@@ -4,8 +4,6 @@
 it there, as SIGSTOP does, with its transaction open, until it receives SIGCONT.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Encoders of declared features."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import lru_cache

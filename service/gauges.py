@@ -1,30 +1,61 @@
-"""The metrics that are read from the database when they are asked for."""
+"""Prometheus gauges that are read from the database: the same on every replica, and correct after a restart."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from collections.abc import Iterator
-
-from prometheus_client.core import Metric
+import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from service import reads
-from service.metrics import gauge
 from service.money import ONE
 from service.store.database import Database
 
+log = structlog.get_logger(__name__)
 
-def gauges(database: Database | None) -> Iterator[Metric]:
-    """Yield accounts, open holds and prices of all campaigns that are not archived."""
-    found = reads.Gauges([], {}, {})
-    if database is not None:
-        with database.read() as connection:
-            found = reads.gauges(connection)
+
+class DatabaseGauges(Collector):
+    """Accounts, open holds and prices of all campaigns that are not archived."""
+
+    def __init__(self, database: Callable[[], Database | None]) -> None:
+        self._database = database
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registration does not read the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield `cbwk_database_up` and, if the database answers, its gauges."""
+        database, found, up = self._database(), reads.Gauges([], {}, {}), True
+        try:
+            if database is not None:
+                with database.read() as connection:
+                    found = reads.gauges(connection)
+        except Exception:
+            log.exception("a scrape could not read the database")
+            up = False
+        yield _gauge("cbwk_database_up", "Whether the database answered this scrape.", (), [((), up)])
+        if up:
+            yield from _families(found)
+
+
+def _families(found: reads.Gauges) -> Iterator[Metric]:
     by_resource = ("campaign", "resource")
     for part in ("granted", "held", "spent", "overrun"):
         amounts = [
             ((account.campaign_id, account.resource), getattr(account, part) / ONE) for account in found.accounts
         ]
-        yield gauge(f"cbwk_budget_{part}_units", f"Budget {part}, in units.", by_resource, amounts)
+        yield _gauge(f"cbwk_budget_{part}_units", f"Budget {part}, in units.", by_resource, amounts)
     holds = [((campaign,), count) for campaign, count in found.open_holds.items()]
-    yield gauge("cbwk_open_holds", "Decisions waiting for feedback.", ("campaign",), holds)
+    yield _gauge("cbwk_open_holds", "Decisions waiting for feedback.", ("campaign",), holds)
     text = "Price of a unit at the last decision, in reward."
-    yield gauge("cbwk_price", text, by_resource, found.prices.items())
+    yield _gauge("cbwk_price", text, by_resource, found.prices.items())
+
+
+def _gauge(
+    name: str, documentation: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    """Return a gauge with one value per combination of labels."""
+    family = GaugeMetricFamily(name, documentation, labels=labels)
+    for values, sample in samples:
+        family.add_metric(values, sample)
+    return family

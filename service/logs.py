@@ -1,7 +1,5 @@
 """Log lines in JSON on stderr, with the id of their request and without secrets."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys
@@ -51,16 +49,17 @@ def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
     """Write what structlog and the standard library log, from this level on, to stderr as JSON."""
     stream = cast("TextIO", LossyStream(stream or sys.stderr))
     number = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Processor] = [
+    processors: list[Processor] = [
         add_request_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         # Only the text of the traceback: local variables of a frame may contain a key.
         structlog.processors.format_exc_info,
         hide_secrets,
+        structlog.processors.JSONRenderer(serializer=_dumped),
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer(serializer=_dumped)],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
@@ -69,11 +68,7 @@ def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *shared,
-                structlog.processors.JSONRenderer(serializer=_dumped),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *processors],
         )
     )
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)

@@ -1,10 +1,9 @@
 """The outermost ASGI layer: request ids, the limit of bodies, the count of responses, unexpected errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +13,7 @@ from service.metrics import Metrics
 from service.problems import Problem, TooLarge
 from service.responses import problem_answer
 
-_REQUEST_ID = b"x-request-id"
+_REQUEST_ID = "x-request-id"
 # Responses are about money, and some contain keys: by default no cache stores them and no browser guesses their type.
 SECURITY_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 CLIENT_GONE = 499  # as proxies count a client that closed the connection before the response
@@ -37,79 +36,51 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given, length = _headers_of(scope)
+        headers = Headers(scope=scope)
+        given = ["", *headers.getlist(_REQUEST_ID)][-1]
         identity = given if is_id(given) else next(self._ids)
         token = request_id.set(identity)
-        outgoing = _ResponseSender(send, identity)
-        incoming = _limited_receive(receive, self._body_bytes_max(scope["path"]), length)
+        status = 0
+
+        async def send_more(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                outgoing = MutableHeaders(scope=message)
+                outgoing[_REQUEST_ID] = identity
+                for name, value in SECURITY_HEADERS:
+                    outgoing.setdefault(name.decode(), value.decode())
+            await send(message)
+
         try:
-            await self._app(scope, incoming, outgoing)
+            bytes_max = self._body_bytes_max(scope["path"])
+            await self._app(scope, _limited(receive, bytes_max, headers.get("content-length", "")), send_more)
         except ClientDisconnect:
             return
         except Exception:
             log.exception("request failed", method=scope["method"], route=route_of(scope))
-            if outgoing.status:
+            if status:
                 raise  # part of the response is sent; closing the connection tells the client that it is incomplete
-            await problem_answer(Problem(INTERNAL_ERROR))(scope, receive, outgoing)
+            await problem_answer(Problem(INTERNAL_ERROR))(scope, receive, send_more)
         finally:
-            self._metrics.count_request(scope["method"], route_of(scope), outgoing.status or CLIENT_GONE)
+            self._metrics.count_request(scope["method"], route_of(scope), status or CLIENT_GONE)
             request_id.reset(token)
 
 
-class _ResponseSender:
-    """Adds the request id and the security headers to a response and records its status."""
-
-    __slots__ = ("_identity", "_send", "status")
-
-    def __init__(self, send: Send, identity: str) -> None:
-        self._send = send
-        self._identity = identity
-        self.status = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = message["headers"]
-            given = [name for name, _ in headers]
-            headers.append((_REQUEST_ID, self._identity.encode()))
-            headers += [header for header in SECURITY_HEADERS if header[0] not in given]
-        await self._send(message)
-
-
-def _headers_of(scope: Scope) -> tuple[str, int]:
-    """Return the request id and the content length that the client sent; "" and 0 if they are missing or malformed."""
-    given, length = "", 0
-    for name, value in scope["headers"]:
-        if name == _REQUEST_ID:
-            given = value.decode("latin-1")
-        elif name == b"content-length" and value.isdigit():
-            length = int(value[:20])
-    return given, length
-
-
-def _limited_receive(receive: Receive, bytes_max: int, content_length: int) -> Receive:
+def _limited(receive: Receive, bytes_max: int, content_length: str) -> Receive:
     """Return a `receive` that refuses a body above the limit, at once if its content length is above it."""
-    if content_length > bytes_max:
-
-        async def refuse() -> Message:
-            raise _too_large(bytes_max)
-
-        return refuse
+    declared = int(content_length[:20]) if content_length.isdecimal() else 0
     taken = 0
 
     async def receive_some() -> Message:
         nonlocal taken
-        message = await receive()
+        message = await receive() if declared <= bytes_max else {}
         taken += len(message.get("body", b""))
-        if taken > bytes_max:
-            raise _too_large(bytes_max)
+        if max(declared, taken) > bytes_max:
+            raise TooLarge(f"the body may have at most {bytes_max} bytes")
         return message
 
     return receive_some
-
-
-def _too_large(bytes_max: int) -> TooLarge:
-    return TooLarge(f"the body may have at most {bytes_max} bytes")
 
 
 def route_of(scope: Scope) -> str:

@@ -4,8 +4,6 @@ A JSON number is parsed as a float. Its shortest decimal form is what the caller
 digits, so all arithmetic here uses that form and never the binary value of the float.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal
 from math import isfinite
 
@@ -76,18 +74,14 @@ def _of_decimal(value: Decimal) -> tuple[int, bool]:
         raise ValueError("must be a finite number")
     if not value:
         return 0, False
-    # These two checks bound the power below; the exponent of a Decimal has no bound.
+    # These two checks bound the integers below; the exponent of a Decimal has no bound.
     if value.adjusted() > 10:
         raise ValueError(f"must be at most {AMOUNT_MAX}")
     if value.adjusted() < -DECIMALS:
         return (-1 if value < 0 else 0), True
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "only infinities and NaN have no number as exponent"
-    whole = int("".join(map(str, digits)))
-    shift = exponent + DECIMALS
-    signed = -whole if sign else whole
-    quotient, rest = divmod(signed, 10**-shift) if shift < 0 else (signed * 10**shift, 0)
-    return _limited(quotient), rest != 0
+    numerator, denominator = value.as_integer_ratio()
+    whole, rest = divmod(numerator * ONE, denominator)
+    return _limited(whole), rest != 0
 
 
 def _limited(micros: int) -> int:

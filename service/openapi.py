@@ -1,7 +1,5 @@
 """The OpenAPI document: what FastAPI knows of its routes, the hot endpoints it does not, one schema per body."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +11,9 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from service import problems
-from service.links import links_from
 from service.schemas import ANSWERS, REQUESTS
-from service.schemas.base import Answered
-from service.schemas.problem import ProblemDocument
+from service.schemas.deciding import ProblemDocument
+from service.schemas.view import Answered
 
 _PROBLEMS: dict[int, problems.Problem] = {
     400: problems.BadRequest("the body is not JSON: expected value at line 1 column 1", kind="not-json"),
@@ -33,7 +30,7 @@ _PROBLEMS: dict[int, problems.Problem] = {
 }
 _OPEN_PATHS = {"/livez", "/readyz"}
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
-_OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DESCRIPTION = """\
 Which arm for this request, within several budgets? Ask `POST /decide`, act, and tell `POST /feedback` what it earned
 and what it cost. Every error is `application/problem+json`; clients switch on its `type`. Amounts are numbers up to
@@ -47,6 +44,44 @@ _TAGS = [
     {"name": "health", "description": "For those who run the service."},
 ]
 
+_ID = "$response.body#/id"
+_CAMPAIGN_ID, _DECISION_ID = "$response.body#/campaign_id", "$response.body#/decision_id"
+
+_CAMPAIGN_OPERATIONS = (
+    "show_campaign",
+    "change_campaign",
+    "pause_campaign",
+    "resume_campaign",
+    "archive_campaign",
+    "show_budget",
+    "list_movements",
+    "adjust_spent",
+    "verify_campaign",
+    "show_timeline",
+    "show_feedback",
+    "list_arms",
+    "list_decisions",
+    "export_decisions",
+    "list_evaluations",
+    "show_uplift",
+)
+_SHOW_DECISION = {"parameters": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
+_BOTH_IDS = {"requestBody": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
+
+# From an operation to the operations that can follow its response.
+LINKS: dict[str, dict[str, dict[str, Any]]] = {
+    "create_campaign": {
+        **{following: {"parameters": {"campaign_id": _ID}} for following in _CAMPAIGN_OPERATIONS},
+        "decide": {"requestBody": {"campaign_id": _ID}},
+        "decide_batch": {"requestBody": {"campaign_id": _ID}},
+    },
+    "pause_campaign": {"resume_campaign": {"parameters": {"campaign_id": _ID}}},
+    "decide": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
+    "feedback": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
+    "start_evaluation": {"show_evaluation": {"parameters": {"campaign_id": _CAMPAIGN_ID, "evaluation_id": _ID}}},
+    "create_key": {"revoke_key": {"parameters": {"key_id": _ID}}},
+}
+
 
 @dataclass(frozen=True)
 class HotRoute:
@@ -58,13 +93,12 @@ class HotRoute:
     takes: type[Any]  # a struct of `service.hot.bodies`
     answers: type[Answered]
     timed: bool = False  # observed by `cbwk_decide_seconds`
-    problems: tuple[int, ...] = (400, 401, 403, 404, 409, 413, 422, 503)
 
     def operation(self) -> dict[str, Any]:
         """Its entry in the document."""
         name = self.parse.__name__
-        given = answers(self.answers, *self.problems)
-        given[200]["headers"] = {
+        described = documented(self.answers, 404, 409, body=self.takes)
+        described["responses"][200]["headers"] = {
             "Idempotent-Replayed": {
                 "description": "true for the stored answer to a request that came before",
                 "schema": {"type": "string", "enum": ["true"]},
@@ -75,8 +109,8 @@ class HotRoute:
             "summary": name.replace("_", " ").capitalize(),
             "description": self.parse.__doc__,
             "operationId": name,
-            **takes(self.takes),
-            "responses": {str(status): answer for status, answer in given.items()},
+            **described["openapi_extra"],
+            "responses": {str(status): answer for status, answer in described["responses"].items()},
         }
 
 
@@ -84,33 +118,41 @@ def _reference(model: type[Any]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def takes(model: type[Any]) -> dict[str, Any]:
+def documented(
+    model: type[Answered], *problems: int, body: type[Any] | None = None, status: int = 200
+) -> dict[str, Any]:
+    """The arguments of a route that needs a key: its good answer, its problems and its request body.
+
+    Such a route may answer 401, 403 and 503; one with a body may also answer 400, 413 and 422.
+    """
+    statuses = sorted({401, 403, 503, *problems, *((400, 413, 422) if body else ())})
+    described: dict[str, Any] = {"status_code": status, "responses": answers(model, *statuses, status=status)}
+    if body:
+        described["openapi_extra"] = takes({"application/json": {"schema": _reference(body)}})
+    return described
+
+
+def takes(content: dict[str, Any]) -> dict[str, Any]:
     """The body of a request, as a part of an operation."""
-    content = {"application/json": {"schema": _reference(model)}}
     return {"requestBody": {"required": True, "content": content}}
 
 
-def answers(model: type[Answered], *statuses: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
+def answers(model: type[Answered], *problems: int, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """The answers of an operation: one good one and its problems."""
     good = {"description": "Done.", "content": {"application/json": {"schema": _reference(model)}}}
-    return {status: good, **_problem_answers(statuses)}
+    return {status: good, **_problem_answers(problems)}
 
 
-def streams(media_types: Iterable[str], *statuses: int) -> dict[int | str, dict[str, Any]]:
+def streams(media_types: Iterable[str], *problems: int) -> dict[int | str, dict[str, Any]]:
     """The answers of an operation that streams text."""
     content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
-    return {200: {"description": "A stream.", "content": content}, **_problem_answers(statuses)}
+    return {200: {"description": "A stream.", "content": content}, **_problem_answers(problems)}
 
 
-def takes_octets() -> dict[str, Any]:
-    """A body of bytes, as a part of an operation."""
-    return {"requestBody": {"required": True, "content": _OCTETS}}
-
-
-def gives_octets(headers: dict[str, str], *statuses: int) -> dict[int | str, dict[str, Any]]:
+def gives_octets(headers: dict[str, str], *problems: int) -> dict[int | str, dict[str, Any]]:
     """The answers of an operation that gives bytes, with what its headers say."""
     described = {name: {"description": said, "schema": {"type": "string"}} for name, said in headers.items()}
-    return {200: {"description": "Bytes.", "headers": described, "content": _OCTETS}, **_problem_answers(statuses)}
+    return {200: {"description": "Bytes.", "headers": described, "content": OCTETS}, **_problem_answers(problems)}
 
 
 def _problem_answers(statuses: Sequence[int]) -> dict[int | str, dict[str, Any]]:
@@ -144,10 +186,11 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
             # FastAPI adds its own 422 to every path with a name in it; any text is a name, and a wrong one is 404.
             if "application/json" in operation["responses"].get("422", {}).get("content", {}):
                 del operation["responses"]["422"]
-            links = links_from(operation["operationId"])
+            links = LINKS.get(operation["operationId"])
             if links:
                 good = next(status for status in operation["responses"] if status.startswith("2"))
-                operation["responses"][good]["links"] = links
+                linked = {following: {"operationId": following, **link} for following, link in links.items()}
+                operation["responses"][good]["links"] = linked
     _, schemas = models_json_schema(
         [(model, "validation") for model in (*REQUESTS, *ANSWERS)], ref_template="#/components/schemas/{model}"
     )

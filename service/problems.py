@@ -1,19 +1,17 @@
-"""Errors of the interface: RFC 9457 problem documents, one class per status.
+"""Errors of the interface: RFC 9457 problem documents, one class per status, described here.
 
 Problem
 ├── BadRequest 400            not JSON, not UTF-8
 ├── Unauthorized 401          no key, or a key that is not valid
 ├── Forbidden 403             the role or the campaigns of the key do not allow this
 ├── NotFound 404              no such campaign, decision, key, path
-├── MethodNotAllowed 405
+├── MethodNotAllowed 405      the path exists but does not accept the method
 ├── Conflict 409              contradicts stored data: another body for an id, a budget below the spent amount
 ├── TooLarge 413              the body exceeds the limit
 ├── Invalid 422               a field has a value that is not allowed; `errors` names the fields
 ├── Unavailable 503           the database does not answer, the queue is full, the deadline passed; try again
 └── UnknownRules 503          a newer version of the service created the campaign; other campaigns are not affected
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,64 +44,44 @@ class Problem(Exception):  # noqa: N818 - the term of RFC 9457
 
 
 class BadRequest(Problem):
-    """The request cannot be parsed."""
-
     status, kind, title = 400, "bad-request", "The body cannot be read"
 
 
 class Unauthorized(Problem):
-    """The request has no valid key."""
-
     status, kind, title = 401, "unauthorized", "A valid API key is needed"
 
 
 class Forbidden(Problem):
-    """The key is valid but does not allow this."""
-
     status, kind, title = 403, "forbidden", "The key does not allow this"
 
 
 class NotFound(Problem):
-    """The named object does not exist."""
-
     status, kind, title = 404, "not-found", "There is no such thing"
 
 
 class MethodNotAllowed(Problem):
-    """The path exists but does not accept the method."""
-
     status, kind, title = 405, "method-not-allowed", "The path does not take this method"
 
 
 class Conflict(Problem):
-    """The request contradicts stored data."""
-
     status, kind, title = 409, "conflict", "This contradicts what is there"
 
 
 class TooLarge(Problem):
-    """The body exceeds the limit."""
-
     status, kind, title = 413, "too-large", "The body is too large"
 
 
 class Invalid(Problem):
-    """A field has a value that is not allowed."""
-
     status, kind, title = 422, "invalid", "A field has a value it cannot have"
 
 
 class Unavailable(Problem):
-    """The request cannot be served at the moment."""
-
     status, kind, title = 503, "unavailable", "Not available now"
 
     retry_after_seconds = 1
 
 
 class UnknownRules(Problem):
-    """The campaign uses a version of the rules that this process does not know."""
-
     status, kind, title = 503, "rules-unknown", "The rules of the campaign are not known"
 
     retry_after_seconds = 10

@@ -1,7 +1,5 @@
 """Bodies of answers: JSON by orjson, problems as `application/problem+json`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -11,9 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.responses import Response
 
-from service.engine.commands import Answer
 from service.problems import BadRequest, Invalid, Misfit, Problem, Unavailable, UnknownRules
-from service.store.database import Database
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,16 +33,6 @@ class Json(Response):
             self.raw_headers.append((b"idempotent-replayed", b"true"))
 
 
-def json_answer(body: Any, status: int = 200) -> Response:
-    """A body as JSON."""
-    return Json(body, status)
-
-
-def command_answer(answer: Answer) -> Response:
-    """The answer of the engine."""
-    return Json(answer.body, answer.status, replayed=answer.replayed)
-
-
 def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem document, with the headers its status asks for."""
     more = dict(headers or {})
@@ -55,13 +41,6 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -
     if isinstance(problem, Unavailable | UnknownRules):
         more["Retry-After"] = str(problem.retry_after_seconds)
     return Response(orjson.dumps(problem.document()), problem.status, more, "application/problem+json")
-
-
-def database_problem(error: Exception) -> Problem:
-    """The problem of a read that failed because the database is away. Raises every other error again."""
-    if not Database.is_connection_error(error):
-        raise error
-    return Unavailable("the database did not answer; try again", kind="database-away")
 
 
 def invalid(place: str, schema: str, faults: Iterable[Fault]) -> Problem:
@@ -150,10 +129,3 @@ def _message(detail: ErrorDetails) -> str:
         error = context["error"]
         return error.message if isinstance(error, Misfit) else str(error)
     return detail["msg"]
-
-
-def query_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The errors that FastAPI finds in the query and the path."""
-    return [
-        {"field": ".".join(map(str, error["loc"][1:])), "message": str(error["msg"])} for error in errors[:ERRORS_MAX]
-    ]

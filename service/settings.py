@@ -75,6 +75,12 @@ class Settings(BaseSettings):
         default=None, pattern=f"^{PATTERN}$", description="only for recovery tests: where the process ends or freezes"
     )
 
+    def body_bytes_max_of(self, path: str) -> int:
+        """Return the maximum size of a request body for this path."""
+        if path.endswith("/model"):
+            return self.model_body_bytes_max
+        return self.batch_body_bytes_max if path.endswith("/batch") else self.body_bytes_max
+
 
 def environment_variable(setting: str) -> str:
     """Return the environment variable of a setting.

@@ -1,7 +1,5 @@
 """Moments: RFC 3339 text in the interface, microseconds since 1970 inside."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -16,7 +16,9 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A short check; its figures mean nothing.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only check that everything runs; the figures are not meaningful.")
+    ] = False,
     out: OutDirectory = OUT_DEFAULT,
 ) -> None:
     """Compare the service with an empty handler: print a table, write bench.json. Takes about twenty minutes."""

@@ -48,7 +48,6 @@ def open_database(url: str | None, *, long_statements: bool = False) -> Iterator
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.store.database import Database
-    from service.store.errors import DatabaseError
     from service.store.migrate import require_migrated
 
     settings = settings_of(
@@ -58,8 +57,6 @@ def open_database(url: str | None, *, long_statements: bool = False) -> Iterator
         with Database.of(settings) as database:
             require_migrated(database)
             yield database
-    except DatabaseError as error:
-        raise typer.TyperException(str(error)) from error
     except SQLAlchemyError as error:
         if Database.is_connection_error(error):
             raise typer.TyperException("the database did not answer") from error

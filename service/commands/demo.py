@@ -29,4 +29,4 @@ def demo(
     except DemoError as error:
         raise typer.TyperException(str(error)) from error
     except KeyboardInterrupt:
-        raise typer.TyperException("stopped before the end") from None
+        raise typer.TyperException("the demo was interrupted") from None

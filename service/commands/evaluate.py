@@ -138,7 +138,12 @@ def _print_what_if(what_if: dict[str, Any]) -> None:
         values = [f"{worth[name][-1]:.4g}" if name in worth else "–" for name in resources]
         rows.append([label, f"{flights['reward'][-1]:.4g}", *spent, *values])
     typer.echo("")
-    heads = ["", "reward", *(f"{name} spent" for name in resources), *(f"one more {name}" for name in resources)]
+    heads = [
+        "",
+        "reward",
+        *(f"{name} spent" for name in resources),
+        *(f"value of one more {name}" for name in resources),
+    ]
     print_table(heads, rows, texts=1)
     typer.echo(what_if["assumption"])
 

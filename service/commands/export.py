@@ -4,14 +4,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
 from service.commands.console import CampaignId, file_errors, progress
 from service.commands.http import URL_DEFAULT, Url, call, path_segment, require_success, service_client
 
-FORMATS = ("jsonl", "csv", "parquet", "obp", "dsjson")
 # In these formats one line is one decision.
 LINE_FORMATS = ("jsonl", "csv")
 
@@ -19,14 +18,13 @@ LINE_FORMATS = ("jsonl", "csv")
 def export(
     campaign: CampaignId,
     form: Annotated[
-        str, typer.Option("--format", help="jsonl, csv, parquet, obp (numpy arrays) or dsjson (Vowpal Wabbit).")
+        Literal["jsonl", "csv", "parquet", "obp", "dsjson"],
+        typer.Option("--format", help="obp: numpy arrays; dsjson: Vowpal Wabbit."),
     ] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="The file to write.  [default: stdout]")] = None,
     url: Url = URL_DEFAULT,
 ) -> None:
     """Write every decision of a campaign with its outcome, oldest first."""
-    if form not in FORMATS:
-        raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="'--format'")
     with service_client(url) as client, progress() as bar:
         rounds = call(client, "GET", f"/campaigns/{path_segment(campaign)}")["round"]
         total, done = (rounds if form in LINE_FORMATS else None), 0

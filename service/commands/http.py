@@ -26,7 +26,7 @@ def service_client(url: str) -> Iterator["httpx.Client"]:
     if not key:
         raise typer.TyperException("CBWK_API_KEY must be set to an API key")
     if not key.isascii() or not key.isprintable():
-        raise typer.TyperException("CBWK_API_KEY has characters that no key has")
+        raise typer.TyperException("CBWK_API_KEY is not an API key: it contains characters that no key contains")
     headers = {"Authorization": f"Bearer {key}"}
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_SECONDS_MAX) as client:

@@ -1,6 +1,6 @@
 """`cbwk key`: API keys, in the database itself."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ KEYS_MAX = 1_000_000
 @app.command("create")
 def key_create(
     name: Annotated[str, typer.Option(help="Name of the key's owner.")],
-    role: Annotated[str, typer.Option(help="decider, reader or admin.")],
+    role: Annotated[Literal["decider", "reader", "admin"], typer.Option(help="What the key may do.")],
     campaign: Annotated[
         list[str] | None, typer.Option(help="A campaign the key is for; may be given several times.  [default: all]")
     ] = None,
@@ -25,15 +25,12 @@ def key_create(
     from service.store import keys
 
     with open_database(database_url) as database, database.write() as connection:
-        try:
-            now = database.now_micros(connection)
-            key_id, text = keys.create_key(connection, name, role, campaign or None, now, actor="cbwk key")
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="'--role'") from error
+        now = database.now_micros(connection)
+        key_id, text = keys.create_key(connection, name, role, campaign or None, now, actor="cbwk key")
     if as_json:
         echo_json({"id": key_id, "key": text})
     else:
-        typer.echo(f"{key_id}, shown only now:", err=True)
+        typer.echo(f"{key_id}, shown only once:", err=True)
         typer.echo(text)
 
 
@@ -61,12 +58,8 @@ def key_revoke(
     key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")], database_url: DatabaseUrl = None
 ) -> None:
     """Revoke a key; servers accept it for at most three more seconds."""
-    from service.problems import Problem
     from service.store import keys
 
     with open_database(database_url) as database, database.write() as connection:
-        try:
-            keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
-        except Problem as problem:
-            raise typer.TyperException(problem.detail) from problem
+        keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
     typer.echo(f"{key_id} is revoked")

@@ -1,6 +1,5 @@
 """`cbwk prune`: deletes old decisions from the log, in the database itself."""
 
-from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 import typer
@@ -70,9 +69,7 @@ def _moment(text: str) -> int:
     from service.times import moment_microseconds
 
     try:
-        if len(text) == len("2026-11-16"):
-            text = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC).isoformat()
-        return moment_microseconds(text)
+        return moment_microseconds(f"{text}T00:00:00Z" if len(text) == len("2026-11-16") else text)
     except ValueError:
         raise typer.BadParameter(
             "must be a time with a time zone, such as 2026-11-16T10:00:00Z, or a date", param_hint="'--before'"

@@ -176,7 +176,7 @@ export function newEvaluation(campaign, done) {
     "form",
     { onsubmit: submit },
     h("h2", {}, title),
-    h("p", {}, "Estimates from the log what other policies or budgets would have earned. The campaign goes on."),
+    h("p", {}, "Estimates from the log what other policies or budgets would have earned. The campaign continues."),
     h("div", { class: "field" }, h("label", { for: arm.id }, "Always the same arm"), arm),
     checkbox(uniform, "All arms equally often"),
     h("div", { class: "field" },

@@ -96,7 +96,7 @@ function armsOf(decided) {
     h("p", { class: "note" },
       "Score = predicted reward − priced cost + a constant that is the same for all arms. ",
       `Priced cost = Σ price × predicted cost, with prices ${quoted || "0"}. `,
-      "The arm with the best score has the highest probability; the others have less, the further they are behind ",
+      "The arm with the best score has the highest probability; the further an arm is behind, the lower it is ",
       `(γ = ${figure(gamma)}). Rewards are scaled to 0–1.`),
   ];
 }

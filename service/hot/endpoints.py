@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 from service.access import authorised
 from service.auth import Principal
-from service.dependencies import metrics_of, submit_together
+from service.dependencies import components_of, submit_together
 from service.engine.commands import Answer, Command
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
 from service.problems import Problem
-from service.responses import command_answer
+from service.responses import Json
 from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
 ROLE = "decider"
@@ -128,9 +128,9 @@ def endpoint(route: HotRoute) -> Callable[[Request], Awaitable[Response]]:
         submission: Submission = route.parse(principal, await request.body())
         commands = submission.commands
         answered = submission.respond(await submit_together(request, commands) if commands else [])
-        response = command_answer(answered)
+        response = Json(answered.body, answered.status, replayed=answered.replayed)
         if route.timed:
-            metrics_of(request).decide_seconds.observe(perf_counter() - started)
+            components_of(request).metrics.decide_seconds.observe(perf_counter() - started)
         return response
 
     return answer

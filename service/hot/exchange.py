@@ -18,8 +18,7 @@ import orjson
 import structlog
 
 from service.auth import checked_role
-from service.components import Components
-from service.dependencies import DEADLINE_PASSED
+from service.dependencies import DEADLINE_PASSED, Components
 from service.engine import answers_of
 from service.engine.commands import Item
 from service.hot.endpoints import ROLE, Submission

@@ -1,7 +1,5 @@
 """`/admin`: budgets, the log, statistics, exports, models, keys and the audit log."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
@@ -11,14 +9,14 @@ from starlette.responses import Response, StreamingResponse
 
 from service import reads
 from service.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.dependencies import PageQuery, keyring_of, parsed, read, show, submitted
+from service.dependencies import PageQuery, keyring_of, read, show, submitted
 from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
 from service.engine.model_export import exported_model
 from service.ids import is_id
 from service.limits import TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
-from service.openapi import answers, gives_octets, streams, takes, takes_octets
+from service.openapi import OCTETS, documented, gives_octets, streams, takes
 from service.problems import NotFound
-from service.responses import json_answer
+from service.responses import Json, parsed
 from service.schemas import admin as bodies
 
 router = APIRouter(prefix="/admin", tags=["admin"])
@@ -33,42 +31,38 @@ Format = Annotated[
 ]
 
 
-@router.get("/budgets", responses=answers(bodies.BudgetPage, 401, 403, 422, 503))
+@router.get("/budgets", **documented(bodies.BudgetPage, 422))
 async def list_budgets(request: Request, principal: Reader, page: PageQuery) -> Response:
     """Show the accounts of every campaign that the key may see."""
     return await show(request, reads.budgets, visible=principal.campaigns, **page)
 
 
-@router.get("/campaigns/{campaign_id}/budget", responses=answers(bodies.BudgetView, 401, 403, 404, 503))
+@router.get("/campaigns/{campaign_id}/budget", **documented(bodies.BudgetView, 404))
 async def show_budget(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Show the accounts of a campaign; pace is the spent share of the budget over the passed share of the flight."""
     return await show(request, reads.budget, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/ledger", responses=answers(bodies.LedgerPage, 401, 403, 404, 422, 503))
+@router.get("/campaigns/{campaign_id}/ledger", **documented(bodies.LedgerPage, 404, 422))
 async def list_movements(request: Request, campaign_id: ReadableCampaign, page: PageQuery) -> Response:
     """List every movement of the accounts, newest first."""
     return await show(request, reads.ledger, campaign_id, **page)
 
 
-@router.post(
-    "/campaigns/{campaign_id}/adjust",
-    responses=answers(bodies.Adjusted, 400, 401, 403, 404, 409, 413, 422, 503),
-    openapi_extra=takes(bodies.AdjustRequest),
-)
+@router.post("/campaigns/{campaign_id}/adjust", **documented(bodies.Adjusted, 404, 409, body=bodies.AdjustRequest))
 async def adjust_spent(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
     """Correct the spent amount by a signed amount; the audit log keeps the reason."""
-    body = await parsed(request, bodies.AdjustRequest)
+    body = parsed(await request.body(), bodies.AdjustRequest)
     return await submitted(request, Adjust(campaign_id, body.resource, body.amount, body.reason, principal.key_id))
 
 
-@router.get("/campaigns/{campaign_id}/verify", responses=answers(bodies.Verification, 401, 403, 404, 503))
+@router.get("/campaigns/{campaign_id}/verify", **documented(bodies.Verification, 404))
 async def verify_campaign(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Compute the accounts again from the log, in one snapshot, and compare."""
     return await show(request, reads.verify, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/timeline", responses=answers(bodies.Timeline, 401, 403, 404, 422, 503))
+@router.get("/campaigns/{campaign_id}/timeline", **documented(bodies.Timeline, 404, 422))
 async def show_timeline(
     request: Request, campaign_id: ReadableCampaign, points: Points = TIMELINE_POINTS_DEFAULT
 ) -> Response:
@@ -76,27 +70,25 @@ async def show_timeline(
     return await show(request, reads.timeline, campaign_id, points=points)
 
 
-@router.get("/campaigns/{campaign_id}/feedback", responses=answers(bodies.FeedbackHealth, 401, 403, 404, 503))
+@router.get("/campaigns/{campaign_id}/feedback", **documented(bodies.FeedbackHealth, 404))
 async def show_feedback(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Show open holds, the delays of feedback, and the errors of the oracle's predictions."""
     return await show(request, reads.feedback, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/arms", responses=answers(bodies.ArmPage, 401, 403, 404, 503))
+@router.get("/campaigns/{campaign_id}/arms", **documented(bodies.ArmPage, 404))
 async def list_arms(request: Request, campaign_id: ReadableCampaign) -> Response:
     """Show share, mean reward, mean cost and last play of every arm."""
     return await show(request, reads.arms, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/decisions", responses=answers(bodies.DecidedPage, 401, 403, 404, 422, 503))
+@router.get("/campaigns/{campaign_id}/decisions", **documented(bodies.DecidedPage, 404, 422))
 async def list_decisions(request: Request, campaign_id: ReadableCampaign, page: PageQuery) -> Response:
     """List decisions and their outcomes, newest first."""
     return await show(request, reads.decisions, campaign_id, **page)
 
 
-@router.get(
-    "/campaigns/{campaign_id}/decisions/{decision_id}", responses=answers(bodies.DecidedDetail, 401, 403, 404, 503)
-)
+@router.get("/campaigns/{campaign_id}/decisions/{decision_id}", **documented(bodies.DecidedDetail, 404))
 async def show_decision(
     request: Request,
     campaign_id: ReadableCampaign,
@@ -160,8 +152,8 @@ async def export_model(request: Request, campaign_id: ReadableCampaign) -> Respo
 
 @router.put(
     "/campaigns/{campaign_id}/model",
-    responses=answers(bodies.ModelChanged, 400, 401, 403, 404, 409, 413, 422, 503),
-    openapi_extra=takes_octets(),
+    openapi_extra=takes(OCTETS),
+    **documented(bodies.ModelChanged, 400, 404, 409, 413, 422),
 )
 async def import_model(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
     """Continue from a model of the same shape, of this or another campaign; round, prices and accounts stay."""
@@ -171,36 +163,31 @@ async def import_model(request: Request, campaign_id: WritableCampaign, principa
     return await submitted(request, ImportModel(campaign_id, model, shape, data, principal.key_id))
 
 
-@router.get("/key", responses=answers(bodies.KeyHolder, 401, 403, 503))
+@router.get("/key", **documented(bodies.KeyHolder))
 async def show_own_key(principal: Reader) -> Response:
     """Show the permissions of the key of this request."""
     campaigns = None if principal.campaigns is None else sorted(principal.campaigns)
     holder = {"id": principal.key_id, "name": principal.name, "role": principal.role, "campaigns": campaigns}
-    return json_answer(holder)
+    return Json(holder)
 
 
-@router.post(
-    "/keys",
-    status_code=201,
-    responses=answers(bodies.KeyMade, 400, 401, 403, 413, 422, 503, status=201),
-    openapi_extra=takes(bodies.KeyRequest),
-)
+@router.post("/keys", **documented(bodies.KeyMade, body=bodies.KeyRequest, status=201))
 async def create_key(request: Request, principal: UnlimitedAdmin) -> Response:
     """Create a key; only this response contains its text."""
-    body = await parsed(request, bodies.KeyRequest)
+    body = parsed(await request.body(), bodies.KeyRequest)
     campaigns = None if body.campaigns is None else tuple(body.campaigns)
     answer = await submitted(request, CreateKey(body.name, body.role, campaigns, principal.key_id))
     keyring_of(request).forget()
     return answer
 
 
-@router.get("/keys", responses=answers(bodies.KeyPage, 401, 403, 422, 503))
+@router.get("/keys", **documented(bodies.KeyPage, 422))
 async def list_keys(request: Request, principal: UnlimitedAdmin, page: PageQuery) -> Response:
     """List all keys, including revoked ones, without their text."""
     return await show(request, reads.keys, **page)
 
 
-@router.delete("/keys/{key_id}", responses=answers(bodies.KeyRevoked, 401, 403, 404, 409, 503))
+@router.delete("/keys/{key_id}", **documented(bodies.KeyRevoked, 404, 409))
 async def revoke_key(
     request: Request,
     key_id: Annotated[str, Path(description="id of the key", examples=["key-3f9a"])],
@@ -214,7 +201,7 @@ async def revoke_key(
     return answer
 
 
-@router.get("/audit", responses=answers(bodies.AuditPage, 401, 403, 422, 503))
+@router.get("/audit", **documented(bodies.AuditPage, 422))
 async def list_audit(request: Request, principal: UnlimitedAdmin, page: PageQuery) -> Response:
     """List the changes of campaigns and keys, newest first."""
     return await show(request, reads.audit, **page)

@@ -1,7 +1,5 @@
 """`/livez`, `/readyz` and `/metrics`."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -9,11 +7,11 @@ from starlette.responses import Response
 
 from service import reads
 from service.access import authorised
-from service.dependencies import engine_of, keyring_of, metrics_of, read
+from service.dependencies import components_of, engine_of, keyring_of, read
 from service.metrics import CONTENT_TYPE
 from service.openapi import answers, streams
 from service.problems import Forbidden
-from service.responses import json_answer
+from service.responses import Json
 from service.schemas.admin import Liveness, Readiness
 
 router = APIRouter(tags=["health"])
@@ -22,7 +20,7 @@ router = APIRouter(tags=["health"])
 @router.get("/livez", responses=answers(Liveness))
 async def livez() -> Response:
     """Answer while the process runs, whatever the state of the database."""
-    return json_answer({"status": "ok"})
+    return Json({"status": "ok"})
 
 
 @router.get("/readyz", responses=answers(Readiness, 503))
@@ -31,15 +29,15 @@ async def readyz(request: Request) -> Response:
     engine_of(request)
     keyring_of(request)
     await read(request, reads.ping)
-    return json_answer({"status": "ready"})
+    return Json({"status": "ready"})
 
 
 @router.get("/metrics", response_class=Response, responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503))
 async def show_metrics(request: Request) -> Response:
     """Show Prometheus metrics; a reader key is needed unless they are public."""
-    if not request.app.state.settings.metrics_public:
+    if not components_of(request).settings.metrics_public:
         principal = await authorised(request, "reader")
         if principal.limited:
             raise Forbidden("this key is limited to campaigns, and metrics are of all", kind="key-limited")
-    text = await run_in_threadpool(metrics_of(request).text)
+    text = await run_in_threadpool(components_of(request).metrics.text)
     return Response(text, media_type=CONTENT_TYPE)

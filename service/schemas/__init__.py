@@ -3,26 +3,22 @@
 The requests of the hot endpoints are in `service.hot.bodies`.
 """
 
-from __future__ import annotations
+from pydantic import BaseModel
 
-from typing import TypeVar
-
-from service.schemas import admin, campaign, deciding, evaluations, problem, uplift
-from service.schemas.base import Answered, Body
+from service.schemas import admin, campaign, deciding, evaluations
+from service.schemas.body import Body
+from service.schemas.view import Answered
 
 __all__ = ["ANSWERS", "REQUESTS"]
 
-Model = TypeVar("Model", Body, Answered)
 
-
-def _with_examples(base: type[Model]) -> tuple[type[Model], ...]:
-    modules = (admin, campaign, deciding, evaluations, problem, uplift)
+def _with_examples(kind: type[BaseModel]) -> tuple[type[BaseModel], ...]:
     return tuple(
         model
-        for module in modules
+        for module in (admin, campaign, deciding, evaluations)
         for model in vars(module).values()
-        if isinstance(model, type) and model.__module__ == module.__name__
-        if issubclass(model, base) and "json_schema_extra" in model.model_config
+        if isinstance(model, type) and model.__module__ == module.__name__ and issubclass(model, kind)
+        if "json_schema_extra" in model.model_config
     )
 
 

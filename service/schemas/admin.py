@@ -1,31 +1,14 @@
 """Bodies of `/admin` and of the health endpoints."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from cbwk_core import RULES_VERSION
 from service.limits import KEY_CAMPAIGNS_MAX
-from service.schemas.base import (
-    DECISION_ID,
-    Amounts,
-    At,
-    Body,
-    CampaignName,
-    DecisionName,
-    Id,
-    Page,
-    SignedAmount,
-    Status,
-    Text,
-    UniqueIds,
-    View,
-    example,
-    shown,
-)
+from service.schemas.body import Body, Id, SignedAmount, Status, Text, UniqueIds
 from service.schemas.campaign import CONFIG_EXAMPLE, RULES_DESCRIPTION, AccountView
+from service.schemas.view import DECISION_ID, Amounts, At, CampaignName, DecisionName, View, example, page, shown
 
 _HOLD = {"usd": 0.05, "impressions": 1}
 _COSTS = {"usd": 0.031, "impressions": 1}
@@ -57,18 +40,10 @@ class BudgetView(View):
     resources: list[AccountView]
 
 
-class BudgetPage(Page):
-    """The accounts of every campaign."""
-
-    items: list[BudgetView]
-
-
 class AdjustRequest(Body):
     """A signed correction of the spent amount."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example({"resource": "usd", "amount": -1.25, "reason": "clicks refunded by the exchange"})
-    )
+    model_config = example({"resource": "usd", "amount": -1.25, "reason": "clicks refunded by the exchange"})
 
     resource: Id
     amount: SignedAmount
@@ -109,12 +84,6 @@ class Movement(View):
     spent: Amounts = shown(_COSTS)
 
 
-class LedgerPage(Page):
-    """Movements, newest first; the accounts are their sums."""
-
-    items: list[Movement]
-
-
 class Check(View):
     """One value that was computed again from the log."""
 
@@ -144,12 +113,6 @@ class ArmStatistics(View):
     retired: bool = shown(False)
 
 
-class ArmPage(Page):
-    """Every arm that was played or can be."""
-
-    items: list[ArmStatistics]
-
-
 class TimelinePoint(View):
     """A section of the log: its own counts, and sums from the start of the log to its end."""
 
@@ -163,12 +126,6 @@ class TimelinePoint(View):
     granted: Amounts = shown({"usd": 250, "impressions": 50000})
     spent: Amounts = shown({"usd": 41.2, "impressions": 1031})
     prices: dict[str, float] = shown(_PRICES)
-
-
-class Timeline(Page):
-    """The history of the campaign in at most a few hundred points."""
-
-    items: list[TimelinePoint]
 
 
 class OpenHolds(View):
@@ -238,12 +195,6 @@ class DecidedView(View):
     costs: Amounts | None = shown(_COSTS)
 
 
-class DecidedPage(Page):
-    """Decisions, newest first."""
-
-    items: list[DecidedView]
-
-
 class OutcomeView(View):
     """One event that changed the status of a decision."""
 
@@ -286,9 +237,7 @@ Role = Literal["decider", "reader", "admin"]
 class KeyRequest(Body):
     """A new key."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example({"name": "ad server", "role": "decider", "campaigns": ["summer-sale"]})
-    )
+    model_config = example({"name": "ad server", "role": "decider", "campaigns": ["summer-sale"]})
 
     name: Text
     role: Role
@@ -320,12 +269,6 @@ class KeyView(KeyHolder):
     revoked_at: str | None
 
 
-class KeyPage(Page):
-    """Keys in the order of their creation."""
-
-    items: list[KeyView]
-
-
 class KeyRevoked(View):
     """A key that is no longer valid."""
 
@@ -344,12 +287,6 @@ class AuditEntry(View):
     body: dict[str, Any] = shown({})
 
 
-class AuditPage(Page):
-    """Changes, newest first."""
-
-    items: list[AuditEntry]
-
-
 class Liveness(View):
     """The process answers."""
 
@@ -360,3 +297,12 @@ class Readiness(View):
     """The process can serve requests."""
 
     status: Literal["ready"] = "ready"
+
+
+BudgetPage = page("BudgetPage", BudgetView, "The accounts of every campaign.")
+LedgerPage = page("LedgerPage", Movement, "Movements, newest first; the accounts are their sums.")
+ArmPage = page("ArmPage", ArmStatistics, "Every arm that was played or can be.")
+Timeline = page("Timeline", TimelinePoint, "The history of the campaign in at most a few hundred points.")
+DecidedPage = page("DecidedPage", DecidedView, "Decisions, newest first.")
+KeyPage = page("KeyPage", KeyView, "Keys in the order of their creation.")
+AuditPage = page("AuditPage", AuditEntry, "Changes, newest first.")

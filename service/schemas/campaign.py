@@ -1,12 +1,11 @@
 """Bodies of `/campaigns`: a configuration, a change of it, and the state of a campaign."""
 
-from __future__ import annotations
-
 import secrets
 import time
+from collections.abc import Hashable, Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cbwk_core import RULES_VERSION
 from cbwk_core.features.feature import BUCKETS_MAX, DIMENSION_MAX
@@ -22,25 +21,8 @@ from service.limits import (
     TTL_SECONDS_MAX,
 )
 from service.problems import Misfit, misfit_of, without_values
-from service.schemas.base import (
-    Amount,
-    At,
-    Body,
-    CampaignName,
-    Features,
-    Id,
-    Moment,
-    Name,
-    Page,
-    PositiveAmount,
-    Status,
-    UniqueIds,
-    Value,
-    View,
-    example,
-    shown,
-    unique,
-)
+from service.schemas.body import Amount, Body, Features, Id, Moment, Name, PositiveAmount, Status, UniqueIds, Value
+from service.schemas.view import At, CampaignName, View, example, page, shown
 
 CONFIG_EXAMPLE: dict[str, Any] = {
     "id": "summer-sale",
@@ -77,6 +59,13 @@ CONFIG_EXAMPLE: dict[str, Any] = {
 
 RULES_DESCRIPTION = "version of the decision rules, fixed when the campaign is created"
 _EITHER_END = "must be given, or ends_at, and not both"
+
+
+def _unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:
+    """Refuse repeated items with a Misfit."""
+    listed = [*items]
+    if len(set(listed)) != len(listed):
+        raise Misfit(field, f"must not have the same {what} twice")
 
 
 class _Sparse(Body):
@@ -139,7 +128,7 @@ class Space(_Sparse):
     def _is_one_of_both(self) -> Self:
         if (self.features is None) == (self.dimension is None):
             raise ValueError("must have either features or dimension")
-        unique("features", (feature.name for feature in self.features or ()), "name")
+        _unique("features", (feature.name for feature in self.features or ()), "name")
         with misfit_of("features"):
             encoder_of(self.model_dump())
         return self
@@ -223,7 +212,7 @@ class Holdout(Body):
 class CampaignConfig(Body):
     """A campaign: its arms, its budgets and the context of its requests."""
 
-    model_config = ConfigDict(json_schema_extra=example(CONFIG_EXAMPLE))
+    model_config = example(CONFIG_EXAMPLE)
 
     id: Id = Field(default_factory=lambda: uuid7(time.time_ns() // 1000))
     arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)]
@@ -252,8 +241,8 @@ class CampaignConfig(Body):
     def _fits_together(self) -> Self:
         if (self.horizon is None) == (self.ends_at is None):
             raise Misfit("horizon", _EITHER_END)
-        unique("resources", (resource.id for resource in self.resources))
-        unique("arms", (arm.id for arm in self.arms))
+        _unique("resources", (resource.id for resource in self.resources))
+        _unique("arms", (arm.id for arm in self.arms))
         if (self.model == "shared") != (self.arm_features is not None):
             raise Misfit("arm_features", 'must be given if model is "shared", and only then')
         if self.model == "per_arm" and not self.arms:
@@ -286,15 +275,13 @@ class BudgetChange(Body):
 class CampaignPatch(Body):
     """A change of the configuration; the campaign keeps what it has learnt."""
 
-    model_config = ConfigDict(
-        json_schema_extra=example(
-            {
-                "resources": [{"id": "usd", "budget": 300}],
-                "add_arms": [{"id": "banner-c"}],
-                "retire_arms": ["banner-b"],
-                "expected_version": 1,
-            }
-        )
+    model_config = example(
+        {
+            "resources": [{"id": "usd", "budget": 300}],
+            "add_arms": [{"id": "banner-c"}],
+            "retire_arms": ["banner-b"],
+            "expected_version": 1,
+        }
     )
 
     resources: Annotated[list[BudgetChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
@@ -313,8 +300,8 @@ class CampaignPatch(Body):
             raise ValueError("must have something to change")
         if self.horizon is not None and self.ends_at is not None:
             raise Misfit("horizon", _EITHER_END)
-        unique("resources", (resource.id for resource in self.resources))
-        unique("add_arms", (arm.id for arm in self.add_arms))
+        _unique("resources", (resource.id for resource in self.resources))
+        _unique("add_arms", (arm.id for arm in self.add_arms))
         return self
 
     def as_json(self) -> dict[str, Any]:
@@ -359,7 +346,4 @@ class CampaignView(CampaignSummary):
     prices: dict[str, float] = shown({"usd": 1.71}, "λ by resource at the last decision, in reward per unit")
 
 
-class CampaignPage(Page):
-    """Campaigns in the order of their creation."""
-
-    items: list[CampaignSummary]
+CampaignPage = page("CampaignPage", CampaignSummary, "Campaigns in the order of their creation.")

@@ -1,14 +1,11 @@
-"""Answers of `/decide` and `/feedback`; their requests are in `service.hot.bodies`."""
+"""Answers of `/decide` and `/feedback`, whose requests are in `service.hot.bodies`, and the body of every error."""
 
-from __future__ import annotations
+from pydantic import Field
 
-from pydantic import ConfigDict, Field
-
-from service.schemas.base import Amounts, Answered, example
-from service.schemas.problem import ProblemDocument
+from service.schemas.view import DECISION_ID, Amounts, Answered, View, example, shown
 
 _DECISION = {
-    "decision_id": "0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
+    "decision_id": DECISION_ID,
     "campaign_id": "summer-sale",
     "arm": "banner-a",
     "reason": "policy",
@@ -20,7 +17,7 @@ _DECISION = {
 }
 _SETTLED = {
     "campaign_id": "summer-sale",
-    "decision_id": "0197f0c4-8a00-7000-8000-5d1c2f0b9e11",
+    "decision_id": DECISION_ID,
     "status": "settled",
     "learned": True,
     "policy_version": 978,
@@ -35,6 +32,23 @@ _BAD_ITEM = {
         "errors": [{"field": "items.1.context", "message": "is required"}],
     }
 }
+
+
+class FieldError(View):
+    """A field with a value that is not allowed; the value is not repeated."""
+
+    field: str = shown("resources.0.budget", "path of the field in the body")
+    message: str = shown("must have at most 6 decimals")
+
+
+class ProblemDocument(View):
+    """An error; clients switch on `type`."""
+
+    type: str = shown("urn:cbwk:problem:invalid")
+    title: str = shown("A field has a value it cannot have")
+    status: int = shown(422)
+    detail: str = shown("the body does not fit CampaignConfig; /docs shows what it may be")
+    errors: list[FieldError] | None = Field(default=None, examples=[[FieldError.example()]])
 
 
 class ArmExplanation(Answered):
@@ -62,7 +76,7 @@ class WouldHave(Answered):
 class Decision(Answered):
     """The arm to play; null for none, which costs nothing and needs no feedback."""
 
-    model_config = ConfigDict(json_schema_extra=example(_DECISION))
+    model_config = example(_DECISION)
 
     decision_id: str
     campaign_id: str
@@ -91,7 +105,7 @@ class ItemError(Answered):
 class Decisions(Answered):
     """Answers in the order of the items."""
 
-    model_config = ConfigDict(json_schema_extra=example({"decisions": [_DECISION, _BAD_ITEM]}))
+    model_config = example({"decisions": [_DECISION, _BAD_ITEM]})
 
     decisions: list[Decision | ItemError]
 
@@ -99,7 +113,7 @@ class Decisions(Answered):
 class FeedbackResult(Answered):
     """What the decision is now."""
 
-    model_config = ConfigDict(json_schema_extra=example(_SETTLED))
+    model_config = example(_SETTLED)
 
     campaign_id: str
     decision_id: str
@@ -112,6 +126,6 @@ class FeedbackResult(Answered):
 class FeedbackResults(Answered):
     """Answers in the order of the items."""
 
-    model_config = ConfigDict(json_schema_extra=example({"results": [_SETTLED]}))
+    model_config = example({"results": [_SETTLED]})
 
     results: list[FeedbackResult | ItemError]

@@ -1,27 +1,14 @@
-"""Bodies of `/admin/campaigns/{id}/evaluations`."""
-
-from __future__ import annotations
+"""Bodies of `/admin/campaigns/{id}/evaluations` and `/admin/campaigns/{id}/uplift`."""
 
 import secrets
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from service.limits import CANDIDATES_MAX, EVALUATED_ROUNDS_MAX, RESOURCES_MAX, SEED_MAX
-from service.schemas.base import (
-    Amounts,
-    At,
-    Body,
-    CampaignName,
-    DecisionName,
-    Id,
-    Page,
-    PositiveAmount,
-    View,
-    example,
-    shown,
-)
+from service.schemas.body import Body, Id, PositiveAmount
 from service.schemas.campaign import Policy
+from service.schemas.view import Amounts, At, CampaignName, DecisionName, View, example, page, shown
 
 _REQUEST: dict[str, Any] = {
     "candidates": [{"type": "fixed", "arm": "banner-a"}, {"type": "uniform"}],
@@ -59,7 +46,7 @@ Candidate = Annotated[FixedCandidate | UniformCandidate | PolicyCandidate, Field
 class EvaluationRequest(Body):
     """What other policies, or other budgets, would have earned and spent, and when they would have run out."""
 
-    model_config = ConfigDict(json_schema_extra=example(_REQUEST))
+    model_config = example(_REQUEST)
 
     candidates: Annotated[list[Candidate], Field(max_length=CANDIDATES_MAX)] = Field(default=[])
     budgets: Annotated[dict[Id, PositiveAmount], Field(max_length=RESOURCES_MAX)] = Field(
@@ -111,12 +98,6 @@ class EvaluationSummary(View):
     started_at: str | None = shown("2026-11-16T09:00:00Z")
     finished_at: str | None = shown("2026-11-16T09:00:07Z")
     request: dict[str, Any] = shown(_REQUEST)
-
-
-class EvaluationPage(Page):
-    """Evaluations, newest first."""
-
-    items: list[EvaluationSummary]
 
 
 class EstimatedMean(View):
@@ -245,3 +226,75 @@ class EvaluationView(EvaluationSummary):
     """An evaluation with its result, which is null until the evaluation is done."""
 
     result: EvaluationResult | None = shown(EvaluationResult.example())
+
+
+class UpliftInterval(View):
+    """A difference of means per decision, policy minus hold-out, with its interval."""
+
+    value: float | None = shown(0.012)
+    lower: float | None = shown(0.0005)
+    upper: float | None = shown(0.0235)
+
+
+class UpliftGroup(View):
+    """One group; its means per decision count decisions with a learnt outcome and decisions that played nothing."""
+
+    decisions: int = shown(15338)
+    plays: int = shown(15001)
+    open: int = shown(160, "plays without an outcome that counts, so far or finally")
+    mean_reward: float | None = shown(0.043)
+    mean_cost: Amounts | None = shown({"usd": 0.023, "impressions": 0.98})
+
+
+class UpliftGroups(View):
+    """Both groups; decisions in which no arm could be played are in neither."""
+
+    holdout: UpliftGroup
+    policy: UpliftGroup
+
+
+class UpliftDifference(View):
+    """The advantage of the policy over the baseline."""
+
+    reward: UpliftInterval
+    relative: float | None = shown(0.387, "relative to the hold-out's mean reward, if that is above 0")
+    costs: dict[str, UpliftInterval] = shown({"usd": UpliftInterval.example()})
+
+
+class HoldoutReport(View):
+    """The policy compared with its hold-out."""
+
+    arm: str | None = shown("banner-a")
+    fraction: float = shown(0.05)
+    level: float = shown(0.95)
+    groups: UpliftGroups
+    uplift: UpliftDifference
+
+
+class ShadowArm(View):
+    """How often an arm was played, and how often the policy would have played it."""
+
+    id: str | None = shown("banner-a", "null for the null arm")
+    did: int = shown(812)
+    would_have: int = shown(790)
+
+
+class ShadowReport(View):
+    """What the policy would have done, over the newest decisions."""
+
+    decisions: int = shown(1000)
+    agreement: float | None = shown(0.93, "share of decisions in which the policy would have done the same")
+    arms: list[ShadowArm]
+    expected_reward: float | None = shown(0.041, "per decision of the policy, by its own predictions")
+    expected_cost: Amounts | None = shown({"usd": 0.023, "impressions": 0.98})
+
+
+class UpliftView(View):
+    """The report of the hold-out or of shadow mode; null if the campaign does not have it."""
+
+    campaign_id: CampaignName
+    holdout: HoldoutReport | None = shown(HoldoutReport.example())
+    shadow: ShadowReport | None
+
+
+EvaluationPage = page("EvaluationPage", EvaluationSummary, "Evaluations, newest first.")

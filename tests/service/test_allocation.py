@@ -12,7 +12,7 @@ import pytest
 CHILD = """
 import resource
 import numpy as np
-from service.allocation import keep_freed_memory
+from service.server import keep_freed_memory
 
 def faults(rounds):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -150,7 +150,7 @@ def test_replay_counts_decisions_by_unknown_rules_as_not_derived(url, capsys):
     assert main(["replay", "--database-url", url]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "known: 3 decisions follow from the log",
-        f"newer: 3 decisions not derived, by unknown rules (version {UNKNOWN})",
+        f"newer: 3 decisions not recomputed: unknown rules (version {UNKNOWN})",
     ]
     assert main(["replay", "--json", "--database-url", url]) == 0
     known, newer = json.loads(capsys.readouterr().out)

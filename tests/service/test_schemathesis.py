@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from service.app import create_app
-from service.links import LINKS
+from service.openapi import LINKS
 from service.schemas.campaign import CONFIG_EXAMPLE
 from service.store.database import Database
 from tests.service.http_calls import HEADERS, calls, create
