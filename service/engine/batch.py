@@ -46,41 +46,41 @@ class BatchRunner:
             metrics=metrics or Metrics(),
             reached=reached,
         )
-        self.conclude = self._transactions.conclude
         self.due = self._transactions.cache.due  # campaigns that need a snapshot
 
     def run(self, items: Sequence[Item]) -> None:
-        """Answer every item and conclude."""
-        self.process(items)
-        self.conclude()
-
-    def process(self, items: Sequence[Item]) -> None:
         """Answer every item; never raises for what an item asked."""
         # Expiry locks campaigns as it finds them, so it has a transaction of its own: no lock is taken out of order.
         timed = [item for item in items if isinstance(item.command, Expire)]
-        pending: list[Sequence[Item]] = [items]
-        if timed:
-            pending = [timed, [item for item in items if not isinstance(item.command, Expire)]]
+        others = [item for item in items if not isinstance(item.command, Expire)] if timed else items
+        pending = [group for group in (timed, others) if group]
         while pending:
-            group, attempt = pending.pop(0), Attempt()
-            while group and not self.failed:
-                try:
-                    self._transactions.run(group, attempt)
-                except FarBehind as error:  # the campaign is brought up to its log without its lock
-                    self._transactions.forget(group)
-                    self._transactions.catch_up(error.number)
-                    attempt.caught_up.add(error.number)
-                    continue
-                except Unsound:  # not all outcomes can be learnt: those that can are learnt one by one
-                    self._transactions.forget(group)
-                    attempt.one_by_one = True
-                    continue
-                except Exception as error:  # noqa: BLE001 - every item is answered, whatever failed
-                    self._transactions.forget(group)
-                    pending[:0] = self._failed(group, error)
-                break
-            else:  # nothing is tried any more
-                _answer(group, Unavailable(AWAY, kind="database-away"))
+            pending[:0] = self._attempt(pending.pop(0))
+
+    def _attempt(self, items: Sequence[Item]) -> list[Sequence[Item]]:
+        """Try one transaction until it ends; return the groups to try separately.
+
+        A campaign far behind the log is first brought up to it without its lock. Where outcomes cannot all be learnt,
+        those that can are learnt one by one.
+        """
+        attempt = Attempt()
+        while not self.failed:
+            try:
+                self._transactions.run(items, attempt)
+            except FarBehind as error:
+                self._transactions.forget(items)
+                self._transactions.catch_up(error.number)
+                attempt.caught_up.add(error.number)
+            except Unsound:
+                self._transactions.forget(items)
+                attempt.one_by_one = True
+            except Exception as error:  # noqa: BLE001 - every item is answered, whatever failed
+                self._transactions.forget(items)
+                return self._failed(items, error)
+            else:
+                return []
+        _answer(items, Unavailable(AWAY, kind="database-away"))
+        return []
 
     def _failed(self, items: Sequence[Item], error: Exception) -> list[Sequence[Item]]:
         """Answer the items, or return the groups to try separately."""

@@ -134,8 +134,7 @@ class Engine:
         self.queued = 0  # commands that wait
         self._guard = Lock()  # for the queue and for the decision to sleep
         self._asleep = False  # the engine's thread waits for its wakeup
-        self._sending = False  # the event loop has still to send the last answers
-        self._reading = False  # the event loop has still to send them, or to read the requests that follow
+        self._reading = False  # the event loop has still to send the last answers, or to read what follows them
         self._patient_until = 0.0  # when the engine stops waiting for that
         self._admission = Admission(deadline_seconds, queue_max)
         self._batch_max = self._admission.batch_max
@@ -236,17 +235,14 @@ class Engine:
             items = [item for waiter in batch for item in waiter.items]
             started = time.monotonic()
             try:
-                self._batches.process(items)
+                self._batches.run(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             if self._reached is not None:
                 self._reached("before-answer")
             ended = time.monotonic()
-            self._hand_over(batch, ended)
-            # No client waits for the rest: clients read their answers in this time.
-            self._sleep_until(lambda: not (self._sending and self._is_worth_waiting()))
             self._admit(len(items), ended - started)
-            self._batches.conclude()
+            self._hand_over(batch, ended)
             if self._batches.due:
                 self._batches.save_due()
             if self._batches.failed and not self._stopping:
@@ -264,14 +260,15 @@ class Engine:
         if not self._ended.done():  # `stop` may have been cancelled
             self._ended.set_result(None)
 
-    def _sleep_until(self, is_time: Callable[[], bool]) -> None:
-        """Wait in the engine's thread until it is time; commands added while the event loop reads do not wake it."""
+    def _sleep(self) -> None:
+        """Wait in the engine's thread until a batch is due; commands that come while the loop reads do not wake it."""
         while True:
             with self._guard:
                 # Before the question: the answer holds for this time.
                 patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
-                self._asleep = asleep = not is_time()
-            if not asleep:
+                due = (self._queue or self._stopping) and not self._is_worth_waiting()
+                self._asleep = not due
+            if due:
                 return
             self._engine_wakeup.wait(patience or None)
 
@@ -286,7 +283,7 @@ class Engine:
         Requests whose client is gone are dropped. Requests that would be answered too late are answered with 503.
         """
         while True:
-            self._sleep_until(lambda: (bool(self._queue) or self._stopping) and not self._is_worth_waiting())
+            self._sleep()
             now = time.monotonic()
             batch: list[Waiter] = []
             late: list[Waiter] = []
@@ -314,7 +311,7 @@ class Engine:
         """Give answered waiters to the event loop."""
         # In this order: the event loop may be sending answers right now, and it reports when it has read.
         self._patient_until = time.monotonic() + READING_SECONDS_MAX
-        self._sending = self._reading = True
+        self._reading = True
         self._answered.append((waiters, since))
         self._loop_wakeup.set()
 
@@ -341,9 +338,6 @@ class Engine:
                         log.error("an answer was not delivered", exc_info=error)
         # In the turn after the next: the loop may be reading right now, and by then it has read what follows.
         self._loop.call_soon(self._loop.call_soon, self._have_read)
-        with self._guard:
-            self._sending = bool(self._answered)
-        self._wake()
 
     def _have_read(self) -> None:
         with self._guard:

@@ -101,12 +101,9 @@ class Transactions:
         self.handed_out: set[int] = set()  # campaigns whose stage one waits for its last outcomes
         self._unknown: set[int] = set()  # campaigns with rules that this process does not know: their holds stay
         self._restarts: dict[int, tuple[int, int]] = {}  # each campaign's model and its restarts so far
-        self._committed: tuple[Changes, int, int | None] | None = None  # what `conclude` has still to do
 
     def run(self, items: Sequence[Item], attempt: Attempt) -> None:
         """Answer every item in one transaction, or raise."""
-        if self._committed is not None:
-            self.conclude()
         changes = Changes()
         with self._writer.begin(self) as connection:
             now = self._writer.now_micros()
@@ -131,18 +128,12 @@ class Transactions:
             if changes.campaigns:
                 changes.write(connection, self._reached)
             epoch = self._writer.epoch
-        self._committed = changes, len(items), epoch
+        self._remember(changes, len(items), epoch)
         if changes.campaigns and self._reached is not None:
             self._reached("after-commit")
 
-    def conclude(self) -> None:
-        """Cache the states of the last transaction and report it to the metrics; never raises.
-
-        Nothing needs this before the next transaction, so clients get their answers first.
-        """
-        if self._committed is None:
-            return
-        (changes, commands, epoch), self._committed = self._committed, None
+    def _remember(self, changes: Changes, commands: int, epoch: int | None) -> None:
+        """Cache the committed states and report the transaction to the metrics; never raises."""
         try:
             self._metrics.batch_size.observe(commands)
             for locked in changes.campaigns.values():
@@ -164,7 +155,6 @@ class Transactions:
 
     def forget(self, items: Sequence[Item]) -> None:
         """Forget the campaigns of a transaction that failed: it may or may not have happened."""
-        self._committed = None
         for item in items:
             # Its number, too: the transaction that failed may have created the campaign.
             number = self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
