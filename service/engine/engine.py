@@ -336,8 +336,10 @@ class Engine:
                         waiter.deliver(waiter.items)
                     except Exception as error:  # the other waiters of the batch are still answered
                         log.error("an answer was not delivered", exc_info=error)
-        # In the turn after the next: the loop may be reading right now, and by then it has read what follows.
-        self._loop.call_soon(self._loop.call_soon, self._have_read)
+        # Three turns later: by then the loop has read what clients send when they have these answers. After two turns a
+        # sixth of them was in the next batch.
+        later = self._loop.call_soon
+        later(later, later, self._have_read)
 
     def _have_read(self) -> None:
         with self._guard:
