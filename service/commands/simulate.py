@@ -39,7 +39,7 @@ def simulate(
     link: Annotated[str, typer.Option(help="Link of SquareCBwK's reward: identity or logistic.")] = "identity",
     suite: Annotated[
         bool,
-        typer.Option("--suite", help="Run the suite instead: every policy in every scenario, about 20 minutes."),
+        typer.Option("--suite", help="Run the suite instead: every policy in every scenario, half an hour or more."),
     ] = False,
     seeds: Annotated[
         int, typer.Option(help="Suite: runs per policy in a scenario with one environment.", min=1, max=1000)
