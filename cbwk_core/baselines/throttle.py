@@ -71,26 +71,7 @@ class Throttle(Generic[State]):
         ahead = self._ahead(state.account)
         if not ahead.any():
             return choice
-        on_time = ~ahead[:, None]
-        ticket = choice.ticket
-        probabilities = choice.probabilities * on_time
-        probabilities[:, -1] += ahead
-        return choice._replace(
-            arm=np.where(ahead, NULL_ARM, choice.arm),
-            probability=np.where(ahead, 1.0, choice.probability),
-            probabilities=probabilities,
-            ticket_source=Ticket.of(
-                arm=np.where(ahead, NULL_ARM, ticket.arm),
-                features=ticket.features * on_time,
-                reward=ticket.reward * ~ahead,
-                costs=ticket.costs * on_time,
-                rho=ticket.rho,
-                value=ticket.value,
-                round=ticket.round,
-                hold=ticket.hold * on_time,
-                context=ticket.context,
-            ),
-        )
+        return nulled(choice, ahead)
 
     def _ahead(self, account: Account) -> NDArray[np.bool_]:
         """Return which lanes have spent and held too much for their round: (lanes,)."""
@@ -127,3 +108,34 @@ class Throttle(Generic[State]):
     def refresh(self, state: ThrottleState[State]) -> ThrottleState[State]:
         """Return the state after the refresh of the inner policy."""
         return state._replace(inner=self.policy.refresh(state.inner))
+
+
+def nulled(choice: Choice, refused: NDArray[np.bool_]) -> Choice:
+    """Return the choice with null, at probability 1, in the refused rows (n,).
+
+    >>> from cbwk_core.baselines.greedy import EpsilonGreedy
+    >>> policy = EpsilonGreedy(problem=Problem.of(arms=2, dimension=2, resources=1, horizon=100, budget=10))
+    >>> choice = policy.decide(policy.init(2), np.stack([np.eye(2)] * 2), np.array([0.1, 0.1]))
+    >>> nulled(choice, np.array([True, False])).arm
+    array([-1,  0])
+    """
+    kept = ~refused[:, None]
+    ticket = choice.ticket
+    probabilities = choice.probabilities * kept
+    probabilities[:, -1] += refused
+    return choice._replace(
+        arm=np.where(refused, NULL_ARM, choice.arm),
+        probability=np.where(refused, 1.0, choice.probability),
+        probabilities=probabilities,
+        ticket_source=Ticket.of(
+            arm=np.where(refused, NULL_ARM, ticket.arm),
+            features=ticket.features * kept,
+            reward=ticket.reward * ~refused,
+            costs=ticket.costs * kept,
+            rho=ticket.rho,
+            value=ticket.value,
+            round=ticket.round,
+            hold=ticket.hold * kept,
+            context=ticket.context,
+        ),
+    )

@@ -33,15 +33,16 @@ class DelayRow(NamedTuple):
 
 
 def delayed_scenarios(scale: float = 1.0) -> list[Scenario]:
-    """Return the scenarios of the suite with delayed outcomes."""
-    return [scenario for scenario in scenarios(scale) if scenario.delay]
+    """Return the scenarios of the suite with delayed outcomes in one environment."""
+    return [scenario for scenario in scenarios(scale) if scenario.delay and scenario.world is None]
 
 
 def loss_bounds(scenario: Scenario) -> tuple[float, float]:
     """Return the two lower bounds of `delay_losses` for the scenario."""
     draw = scenario.environment.draw(np.random.default_rng(0), 0, CONTEXTS)
-    rho = np.array(scenario.budget) / scenario.horizon / scenario.cost_max
-    return delay_losses(draw.mean_reward, draw.mean_costs / scenario.cost_max, rho, scenario.delay)
+    unit = scenario.problem(scenario.environment.dimension).unit
+    rho = np.array(scenario.budget) / scenario.horizon / unit
+    return delay_losses(draw.mean_reward, draw.mean_costs / unit, rho, scenario.delay)
 
 
 def measure(scenario: Scenario, seeds: int) -> DelayRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,9 +123,9 @@ class Track(NamedTuple):
 def draw_tracks(path: Path, title: str, tracks: Sequence[Track]) -> None:
     """Draw the mean and the spread of the cumulative regret over the rounds."""
     canvas, axes = _canvas(title)
-    for track, colour in zip(tracks, CYCLE, strict=False):
+    for track, (colour, _, line) in zip(tracks, _styles(), strict=False):
         mean, spread = track.regret.mean(axis=0), track.regret.std(axis=0)
-        axes.plot(track.rounds, mean, color=colour, label=track.label, linewidth=1.6)
+        axes.plot(track.rounds, mean, color=colour, label=track.label, linewidth=1.6, linestyle=line)
         axes.fill_between(track.rounds, mean - spread, mean + spread, color=colour, alpha=0.15)
     axes.axhline(0.0, color=BLACK, linewidth=0.6)
     axes.set_xlabel("round t")
@@ -150,14 +150,14 @@ def draw_marks(path: Path, title: str, marks: Sequence[Mark]) -> None:
     """Draw one row per environment with one dot per policy and bars of two standard errors, in a small size."""
     rows, labels = list(dict.fromkeys(mark.row for mark in marks)), list(dict.fromkeys(mark.label for mark in marks))
     canvas, axes = _canvas(title, size=(8.0, 1.4 + 0.28 * len(rows)), dots=DOTS_PER_INCH_SMALL)
-    for label, colour in zip(labels, CYCLE, strict=False):
+    for label, (colour, marker, _) in zip(labels, _styles(), strict=False):
         selected = [mark for mark in marks if mark.label == label]
         shift = (labels.index(label) - (len(labels) - 1) / 2.0) * 0.6 / len(labels)
         axes.errorbar(
             [mark.value for mark in selected],
             [rows.index(mark.row) + shift for mark in selected],
             xerr=[2.0 * mark.error for mark in selected],
-            fmt="o",
+            fmt=marker,
             color=colour,
             label=label,
             markersize=4.0,
@@ -169,6 +169,13 @@ def draw_marks(path: Path, title: str, marks: Sequence[Mark]) -> None:
     axes.grid(True, axis="x", alpha=0.3)
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
     _save(canvas, path, "mean ± two standard errors; 0 is the static optimum with known means")
+
+
+def _styles() -> Iterator[tuple[str, str, str]]:
+    """Yield colours with a marker and a line: after the last colour the first one comes again, with others of these."""
+    for marker, line in (("o", "-"), ("s", "--"), ("^", ":")):
+        for colour in CYCLE:
+            yield colour, marker, line
 
 
 def _canvas(title: str, size: tuple[float, float] = SIZE_INCHES, dots: int = DOTS_PER_INCH) -> tuple[Canvas, Axes]:

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbwk_core.baselines import EpsilonGreedy, LinUCB, Policy, Thompson, Throttle
+from cbwk_core.baselines import (
+    EpsilonGreedy,
+    LagrangeCBwK,
+    LinUCB,
+    Policy,
+    PricedThompson,
+    PricedUCB,
+    Resolving,
+    Thompson,
+    Throttle,
+)
 from cbwk_core.policy import SquareCBwK
 from cbwk_core.presets import PRESETS
 from cbwk_core.problem import Problem
-from cbwk_core.simulation.vw import IS_INSTALLED, VowpalSquareCB
+from cbwk_core.simulation import pareto, vw
 
 # A name with this suffix is the policy before the suffix, throttled to an even spend.
 PACED = "-paced"
+# The peers that know prices. They have the oracle of `practical`.
+PEERS: dict[str, Any] = {
+    "thompson-priced": PricedThompson,
+    "ucb-priced": PricedUCB,
+    "resolving": Resolving,
+    "lagrange": LagrangeCBwK,
+}
+# The policy for one resource and max costs that differ, if the package is installed. It does not fit elsewhere.
+PARETO = "paretobandit"
+PARETO_POLICIES = (PARETO,) if pareto.IS_INSTALLED else ()
 POLICIES = (
     "practical",
     "paper",
@@ -21,7 +41,8 @@ POLICIES = (
     "thompson",
     "egreedy" + PACED,
     "thompson" + PACED,
-    *(["vw"] if IS_INSTALLED else []),
+    *PEERS,
+    *(["vw"] if vw.IS_INSTALLED else []),
 )
 
 
@@ -40,14 +61,19 @@ def build_policy(
     >>> [type(build_policy(name, problem)).__name__ for name in ("practical", "linucb", "egreedy-paced")]
     ['SquareCBwK', 'LinUCB', 'Throttle']
     """
+    if name in PARETO_POLICIES:
+        return pareto.ParetoBandit(problem=problem)
     if name not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
     if name in PRESETS:
         return _squarecbwk(name, problem, model, oracle, link, two_stage)
     if name == "linucb":
         return LinUCB(problem=problem, model=model)
+    if name in PEERS:
+        peer: Policy[Any] = PEERS[name](problem=problem, model=model)
+        return peer
     if name == "vw":
-        return VowpalSquareCB(problem=problem, model=model)
+        return vw.VowpalSquareCB(problem=problem, model=model)
     unpaced = name.removesuffix(PACED)
     policy: Policy[Any] = (EpsilonGreedy if unpaced == "egreedy" else Thompson)(problem=problem, model=model)
     return Throttle(policy=policy, problem=problem) if name.endswith(PACED) else policy

@@ -2,6 +2,7 @@
 
 The rounds of a lane depend on its seed alone. The outcomes of all arms and the uniforms of the policy come from
 separate random streams, so all policies get the same rounds, and a lane's result does not depend on the other lanes.
+All lanes may share one environment, or every lane has an environment of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.arrays import Array, Integers, finite
 from cbwk_core.baselines.policy import Learn, Policy, State
+from cbwk_core.baselines.throttle import nulled
 from cbwk_core.simulation.delays import Delays
+from cbwk_core.simulation.dual_regret import lagrangian_sums
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 
@@ -45,6 +48,8 @@ class Runs(NamedTuple):
     plays: Integers  # (lanes, arms + 1), rounds per arm, the null arm last
     curve_rounds: Integers  # (points,), round numbers, at most CURVE_POINTS_MAX of them
     curve: Array  # (lanes, points), `reward` after these rounds
+    gap: Array  # (lanes,), sum of the Lagrangian gaps at the prices of the run, 0 without prices (see `dual_regret.py`)
+    bound: Array  # (lanes,), sum of the best Lagrangians at these prices, 0 without prices
 
     @property
     def played(self) -> Integers:
@@ -73,6 +78,7 @@ class _Chunk(NamedTuple):
 
     features: Array  # (rounds, lanes, ...)
     mean_reward: Array  # (rounds, lanes, arms + 1)
+    mean_costs: Array  # (rounds, lanes, arms + 1, d)
     reward: Array  # (rounds, lanes, arms + 1)
     costs: Array  # (rounds, lanes, arms + 1, d)
     uniforms: Array  # (rounds, lanes)
@@ -112,17 +118,23 @@ class _PendingOutcomes:
 
 def run(
     policy: Policy[State],
-    environment: Environment,
+    environment: Environment | Sequence[Environment],
     *,
     horizon: int,
     budget: ArrayLike,
     seeds: Sequence[int],
     delays: Delays | None = None,
+    burst: int = 1,
+    prices: ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Runs:
     """Run the policy for `horizon` rounds in one lane per seed and return the results.
 
-    budget: used only to compute the overspend. The policy has its own budget.
+    environment: one for all lanes, or one per lane; these must have the same sizes and the same model.
+    budget: used only to compute the overspend and, in bursts, what is free. The policy has its own budget.
+    burst: the number of consecutive rounds that are decided from one state and committed together. An arm whose hold no
+        longer fits, because of earlier decisions of its burst, becomes null, as a ledger in front of the policy does.
+    prices: per unit of cost, (d,) or (lanes, d). With prices the results have `gap` and `bound`.
     progress: called with (rounds played, horizon) after every chunk of rounds.
     The run stops early when the budget of every lane is exhausted and no outcome is pending: all remaining rounds would
     play the null arm, and the result counts them as such.
@@ -136,45 +148,62 @@ def run(
     >>> runs.plays.sum(axis=1), runs.curve.shape
     (array([200, 200]), (2, 200))
     """
-    _check_fit(policy, environment, horizon, seeds)
+    environments = environment if isinstance(environment, Sequence) else [environment] * len(seeds)
+    _check_fit(policy, environments, horizon, seeds)
     budget_of_each = finite("budget", np.broadcast_to(np.asarray(budget), (policy.resources,)), (policy.resources,))
     streams = [_Streams.of(seed) for seed in seeds]
     state = policy.init(len(seeds))
-    totals = _Totals(lanes=len(seeds), arms=policy.arms, resources=policy.resources, horizon=horizon)
+    price_of_each = None
+    if prices is not None:
+        price_of_each = finite("prices", np.broadcast_to(prices, (len(seeds), policy.resources)), (None, None))
+    totals = _Totals(len(seeds), policy.arms, policy.resources, horizon, price_of_each)
+    ledger = None if burst == 1 else _Ledger(budget_of_each, totals)
     pending = _PendingOutcomes(None if delays is None else delays.per_round(horizon))
-    for start in range(0, horizon, CHUNK_ROUNDS):
-        rounds = min(CHUNK_ROUNDS, horizon - start)
-        chunk = _draw_chunk(environment, streams, start, rounds, 0.0 if delays is None else delays.missing)
-        state, arms = _play_chunk(policy, state, chunk, start, pending)
+    is_over, chunk_rounds = False, CHUNK_ROUNDS if burst == 1 else burst
+    for start in range(0, horizon, chunk_rounds):
+        rounds = min(chunk_rounds, horizon - start)
+        chunk = _draw_chunk(environments, streams, start, rounds, 0.0 if delays is None else delays.missing)
+        if is_over:
+            arms = np.full((0, len(seeds)), NULL_ARM)
+        elif ledger is None:
+            state, arms = _play_chunk(policy, state, chunk, start, pending)
+        else:
+            state, arms = _play_burst(policy, state, chunk, ledger)
         totals.add(chunk, arms)
+        is_over = len(arms) < rounds
         if progress is not None:
             progress(start + len(arms), horizon)
-        if len(arms) < rounds:
+        if is_over and price_of_each is None:  # the bound needs the contexts of all rounds
             break
     for outcome in pending.pop_all():
         state = policy.settle(state, *outcome)
     return totals.runs(budget_of_each)
 
 
-def _check_fit(policy: Policy[Any], environment: Environment, horizon: int, seeds: Sequence[int]) -> None:
-    for name in ("arms", "resources", "model"):
-        ours, theirs = getattr(policy, name), getattr(environment, name)
-        if ours != theirs:
-            raise ValueError(f"{name} must be equal, got {ours!r} in the policy and {theirs!r} in the environment")
+def _check_fit(policy: Policy[Any], environments: Sequence[Environment], horizon: int, seeds: Sequence[int]) -> None:
+    if len(environments) != len(seeds):
+        raise ValueError(f"there must be one environment per seed, got {len(environments)} and {len(seeds)}")
+    for environment in environments:
+        for name in ("arms", "resources", "model"):
+            ours, theirs = getattr(policy, name), getattr(environment, name)
+            if ours != theirs:
+                raise ValueError(f"{name} must be equal, got {ours!r} in the policy and {theirs!r} in the environment")
     if horizon < 1 or not seeds:
         raise ValueError(f"there must be at least one round and one seed, got {horizon} and {len(seeds)}")
 
 
 def _draw_chunk(
-    environment: Environment, streams: Sequence[_Streams], start: int, rounds: int, missing: float
+    environments: Sequence[Environment], streams: Sequence[_Streams], start: int, rounds: int, missing: float
 ) -> _Chunk:
-    draws = [environment.draw(lane.outcomes, start, rounds) for lane in streams]
+    pairs = zip(environments, streams, strict=True)
+    draws = [environment.draw(lane.outcomes, start, rounds) for environment, lane in pairs]
     reported = None
     if missing > 0:
         reported = np.stack([lane.missing.random(rounds) for lane in streams], axis=1) >= missing
     return _Chunk(
         features=_stack_lanes([draw.features for draw in draws]),
         mean_reward=_stack_lanes_with_null([draw.mean_reward for draw in draws]),
+        mean_costs=_stack_lanes_with_null([draw.mean_costs for draw in draws]),
         reward=_stack_lanes_with_null([draw.reward for draw in draws]),
         costs=_stack_lanes_with_null([draw.costs for draw in draws]),
         uniforms=np.stack([lane.uniforms.random(rounds) for lane in streams], axis=1),
@@ -225,6 +254,55 @@ def _play_chunk(
     return state, arms
 
 
+def _play_burst(policy: Policy[State], state: State, chunk: _Chunk, ledger: _Ledger) -> tuple[State, Integers]:
+    """Return the state after a burst and the played arms: all rounds are decided from one state, then settled."""
+    rounds, lanes = chunk.uniforms.shape
+    lane, free = np.arange(lanes), ledger.free()
+    arms = np.full((rounds, lanes), NULL_ARM)
+    tickets: list[Ticket] = []
+    for row in range(rounds):
+        choice = policy.decide(state, chunk.features[row], chunk.uniforms[row])
+        if row == 0 and all(reason == BUDGET_EXHAUSTED for reason in choice.reason):
+            return state, arms[:0]
+        refused = np.asarray((choice.ticket.hold > free).any(axis=1))
+        ticket = nulled(choice, refused).ticket if refused.any() else choice.ticket
+        free -= ticket.hold
+        arms[row] = ticket.arm
+        tickets.append(_with_round(ticket, ticket.round + row))
+    state = policy.commit(state, _joined(tickets))
+    for row in range(rounds):
+        learn = True if chunk.reported is None else chunk.reported[row]
+        reward, costs = chunk.reward[row, lane, arms[row]], chunk.costs[row, lane, arms[row]]
+        state = policy.settle(state, tickets[row], reward, costs, learn)
+    if policy.refresh_due(state):
+        state = policy.refresh(state)
+    return state, arms
+
+
+def _with_round(ticket: Ticket, rounds: Integers) -> Ticket:
+    return Ticket.of(
+        arm=ticket.arm,
+        features=ticket.features,
+        reward=ticket.reward,
+        costs=ticket.costs,
+        rho=ticket.rho,
+        value=ticket.value,
+        round=rounds,
+        hold=ticket.hold,
+        context=ticket.context,
+    )
+
+
+def _joined(tickets: Sequence[Ticket]) -> Ticket:
+    """Return one ticket of all rows, in order."""
+    return Ticket(
+        np.concatenate([ticket.arm for ticket in tickets]),
+        np.concatenate([ticket.features for ticket in tickets]),
+        np.concatenate([ticket.numbers for ticket in tickets]),
+        None if tickets[0].context is None else np.concatenate([np.asarray(ticket.context) for ticket in tickets]),
+    )
+
+
 @dataclass
 class _Totals:
     """The sums of a run. `add` adds one chunk."""
@@ -233,6 +311,7 @@ class _Totals:
     arms: int
     resources: int
     horizon: int
+    prices: Array | None = None  # (lanes, d), per unit of cost
     rounds: int = 0
     reward: Array = field(init=False)
     realised: Array = field(init=False)
@@ -240,6 +319,8 @@ class _Totals:
     plays: Integers = field(init=False)
     curve_rounds: Integers = field(init=False)
     curve: Array = field(init=False)
+    gap: Array = field(init=False)
+    bound: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.reward, self.realised = np.zeros(self.lanes), np.zeros(self.lanes)
@@ -248,10 +329,14 @@ class _Totals:
         points = min(CURVE_POINTS_MAX, self.horizon)
         self.curve_rounds = np.unique(np.linspace(1, self.horizon, points).round().astype(np.int64))
         self.curve = np.zeros((self.lanes, self.curve_rounds.size))
+        self.gap, self.bound = np.zeros(self.lanes), np.zeros(self.lanes)
 
     def add(self, chunk: _Chunk, arms: Integers) -> None:
-        """Add the first len(arms) rounds of a chunk."""
+        """Add the first len(arms) rounds of a chunk; the other rounds count in the bound and as null."""
         rounds = arms.shape[0]
+        if self.prices is not None:
+            gap, bound = lagrangian_sums(chunk.mean_reward, chunk.mean_costs, self.prices, arms)
+            self.gap, self.bound = self.gap + gap, self.bound + bound
         if not rounds:
             return
         index = np.arange(rounds)[:, None], np.arange(self.lanes), arms
@@ -276,4 +361,17 @@ class _Totals:
             plays=self.plays,
             curve_rounds=self.curve_rounds,
             curve=self.curve,
+            gap=self.gap,
+            bound=self.bound,
         )
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """What is free to hold when no decision is open."""
+
+    budget: Array  # (d,)
+    totals: _Totals
+
+    def free(self) -> Array:
+        return np.asarray(self.budget - self.totals.spent)

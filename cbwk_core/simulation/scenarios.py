@@ -1,18 +1,25 @@
 """The scenarios of the suite: environments with budgets, delays and other properties of real campaigns.
 
+A scenario has one environment for all runs, or a kind of worlds: then every run has a fresh random world of that kind.
 No policy may be tuned on them: the suite tests where the defaults fail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from cbwk_core.arrays import Array
 from cbwk_core.baselines import Policy
 from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import Problem
+from cbwk_core.simulation import kinds
 from cbwk_core.simulation.changes import MidpointChange
 from cbwk_core.simulation.delays import Delays
+from cbwk_core.simulation.dual_regret import static_prices
 from cbwk_core.simulation.environment import Environment
 from cbwk_core.simulation.environments import (
     RARITY,
@@ -23,9 +30,11 @@ from cbwk_core.simulation.environments import (
 )
 from cbwk_core.simulation.flight import Flight, day_and_night
 from cbwk_core.simulation.measurement import COST_MAX
-from cbwk_core.simulation.policies import POLICIES, build_policy
+from cbwk_core.simulation.policies import PARETO, PARETO_POLICIES, PEERS, POLICIES, build_policy
 
 SUITE_POLICIES = tuple(name for name in POLICIES if name != "authors")
+# The policies that kinds of worlds compare: those that know prices.
+PRICED_POLICIES = ("practical", *PEERS)
 # The oracle of the baselines. Only policies with the same oracle are compared.
 LINEAR_ORACLE = "newton"
 
@@ -35,8 +44,10 @@ class Scenario:
     """One row of the suite.
 
     rho: budget per round, one value for all resources or one per resource.
-    cost_max: the max cost of every arm and resource.
-    delay: delay of the outcomes as a share of the horizon.
+    world: the kind of worlds of the runs, run i in the world of seed i. `environment` is then one of them, for sizes.
+    cost_max: the max cost of every arm and resource, or one per arm and resource.
+    delay: delay of the outcomes as a share of the horizon. varying: delays are uniform up to that share.
+    burst: number of rounds that are decided from one state.
     missing: share of the outcomes that are never reported.
     horizon_ratio: the horizon that the policies get, divided by the true horizon.
     has_end_date: SquareCBwK gets no horizon but estimates it from traffic by day and night. The baselines get it.
@@ -49,10 +60,13 @@ class Scenario:
     environment: Environment
     horizon: int
     rho: tuple[float, ...]
-    cost_max: float = 1.0
+    world: kinds.Generator | None = None
+    cost_max: float | tuple[tuple[float, ...], ...] = 1.0
     oracle: str = LINEAR_ORACLE
     link: str = "identity"
     delay: float = 0.0
+    varying: bool = False
+    burst: int = 1
     missing: float = 0.0
     horizon_ratio: float = 1.0
     has_end_date: bool = False
@@ -68,24 +82,47 @@ class Scenario:
     @property
     def delays(self) -> Delays:
         """Delays in rounds, and the share of missing outcomes."""
-        return Delays(rounds=round(self.delay * self.horizon), missing=self.missing)
+        return Delays(rounds=round(self.delay * self.horizon), varying=self.varying, missing=self.missing)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies that the suite runs in this scenario."""
+        if self.world is None:
+            return SUITE_POLICIES
+        problem = self.problem(self.environment.dimension)
+        fits = problem.resources == 1 and problem.hold.min() < problem.hold.max()
+        return (*PRICED_POLICIES, *(PARETO_POLICIES if fits else ()))
+
+    def environments(self, seeds: Sequence[int]) -> list[Environment]:
+        """Return the environment of each run."""
+        if self.world is None:
+            return [self.environment] * len(seeds)
+        return [self.world(seed, self.horizon) for seed in seeds]
+
+    def prices(self, seeds: Sequence[int]) -> Array:
+        """Return the static prices of each run's world, (runs, d), from contexts that no run has."""
+        rho = tuple(budget / self.horizon for budget in self.budget)
+        return np.stack([static_prices(each, rho, self.horizon) for each in self.environments(seeds)])
 
     @property
     def optimum(self) -> float:
-        """T·OPT."""
+        """T·OPT, from a program of sampled contexts. The suite uses the bound of `dual_regret.py` instead."""
         return self.horizon * self.environment.optimum([budget / self.horizon for budget in self.budget])
 
-    def policy(self, name: str) -> Policy[Any]:
-        """Return the policy of this name for the scenario."""
-        environment = self.environment
-        problem = Problem.of(
-            arms=environment.arms,
-            dimension=environment.dimension,
-            resources=environment.resources,
+    def problem(self, dimension: int) -> Problem:
+        """Return the problem that a policy with features of this length gets."""
+        return Problem.of(
+            arms=self.environment.arms,
+            dimension=dimension,
+            resources=self.environment.resources,
             horizon=max(1, round(self.horizon_ratio * self.horizon)),
             budget=self.budget,
             max_cost=self.cost_max,
         )
+
+    def policy(self, name: str) -> Policy[Any]:
+        """Return the policy of this name for the scenario."""
+        environment, problem = self.environment, self.problem(self.environment.dimension)
         policy = build_policy(name, problem, model=environment.model, oracle=self.oracle, link=self.link)
         if self.has_end_date and isinstance(policy, SquareCBwK):
             return Flight(replace(policy, two_stage="off"), tuple(day_and_night(self.horizon).tolist()))
@@ -93,7 +130,7 @@ class Scenario:
 
     def same_oracle(self, name: str) -> bool:
         """Return whether the policy has the same oracle and link as `practical` in this scenario."""
-        is_linear = self.oracle == LINEAR_ORACLE and self.link == "identity" and name != "vw"
+        is_linear = self.oracle == LINEAR_ORACLE and self.link == "identity" and name not in ("vw", PARETO)
         return name in ("practical", "paper") or is_linear
 
 
@@ -105,13 +142,13 @@ def scenarios(scale: float = 1.0) -> list[Scenario]:
     (True, 200)
     """
     rows = [*_paper(), *_linear(), *_clicks(), *_noise(), *_arms(), *_resources(), *_budgets(), *_feedback()]
-    rows += [*_horizons(), *_changes(), *_smooth()]
+    rows += [*_horizons(), *_changes(), *_smooth(), *_worlds()]
     return [_scaled(row, scale) for row in rows]
 
 
 def _scaled(row: Scenario, scale: float) -> Scenario:
     horizon = max(100, round(row.horizon * scale))
-    environment = row.environment
+    environment = row.environment if row.world is None else row.world(0, horizon)
     if isinstance(environment, MidpointChange):
         environment = replace(environment, horizon=horizon)
     return replace(row, horizon=horizon, environment=environment)
@@ -239,3 +276,31 @@ def _smooth() -> list[Scenario]:
     return [
         Scenario(name=f"smooth, {oracle}", oracle=oracle, **common) for oracle in ("aggregate", "kernel", LINEAR_ORACLE)
     ]
+
+
+def _worlds() -> list[Scenario]:
+    eight = (0.25,) * 3 + (0.9,) * 4 + (0.003,)
+    menu: dict[str, Any] = {"cost_max": kinds.MENU_COST_MAX, "budget_binds": False}
+    return [
+        _kind("three arms, one poor", kinds.three_arms, 4_000, (0.25,)),
+        _kind("two click arms", kinds.click_arms, 10_000, (0.02,)),
+        _kind("five arms", kinds.five_arms, 4_000, (0.25,)),
+        _kind("costs 1 : 18 : 520, budget of 1", kinds.model_menu, 3_600, (1.0,), **menu),
+        _kind("costs 1 : 18 : 520, budget of 3", kinds.model_menu, 3_600, (3.0,), **menu),
+        _kind("costs 1 : 18 : 520, budget of 30", kinds.model_menu, 3_600, (30.0,), **menu),
+        _kind("costs 1 : 18 : 520, budget of 300", kinds.model_menu, 3_600, (300.0,), **menu),
+        _kind("linear model is wrong", kinds.misspecified, 8_000, (0.1,)),
+        _kind("eight resources, a rare one", kinds.eight_resources, 5_000, eight),
+        _kind("rare and large rewards", kinds.rare_rewards, 5_000, (0.25,)),
+        _kind("seasons", kinds.seasons, 5_000, (0.25,)),
+        _kind("bursts of 50", kinds.linear_world, 5_000, (0.25,), burst=50),
+        _kind("200 arms, shared", kinds.many_arms, 2_000, (0.25,)),
+        _kind("late conversions", kinds.late_conversions, 8_000, (0.06,), delay=0.025, varying=True),
+    ]
+
+
+def _kind(name: str, world: kinds.Generator, horizon: int, rho: tuple[float, ...], **options: Any) -> Scenario:
+    """Return the row of one kind of worlds."""
+    return Scenario(
+        name=name, family="worlds", environment=world(0, horizon), horizon=horizon, rho=rho, world=world, **options
+    )

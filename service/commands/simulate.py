@@ -9,8 +9,9 @@ import typer
 from service.commands.console import OUT_DEFAULT, OutDirectory, make_directory
 
 _POLICY_HELP = (
-    "practical, paper, authors, linucb, egreedy, thompson, egreedy-paced, thompson-paced or, if it is installed, vw "
-    "(SquareCB of Vowpal Wabbit); repeat the option for several policies.  [default: practical and linucb]"
+    "practical, paper, authors; linucb, egreedy, thompson, egreedy-paced, thompson-paced; with prices, ucb-priced, "
+    "thompson-priced, resolving, lagrange; if it is installed, vw (SquareCB of Vowpal Wabbit). Repeat the option for "
+    "several policies.  [default: practical and linucb]"
 )
 
 
@@ -38,9 +39,14 @@ def simulate(
     link: Annotated[str, typer.Option(help="Link of SquareCBwK's reward: identity or logistic.")] = "identity",
     suite: Annotated[
         bool,
-        typer.Option("--suite", help="Run the suite instead: every policy in every scenario, about 20 minutes."),
+        typer.Option("--suite", help="Run the suite instead: every policy in every scenario, half an hour or more."),
     ] = False,
-    seeds: Annotated[int, typer.Option(help="Suite: runs per policy and scenario.", min=1, max=1000)] = 10,
+    seeds: Annotated[
+        int, typer.Option(help="Suite: runs per policy in a scenario with one environment.", min=1, max=1000)
+    ] = 10,
+    worlds: Annotated[
+        int, typer.Option(help="Suite: runs per policy in a kind of worlds, each in a fresh world.", min=1, max=1000)
+    ] = 40,
     quick: Annotated[bool, typer.Option("--quick", help="Suite: a short check with 3 short runs.")] = False,
     only: Annotated[
         str | None, typer.Option(help="Suite: only scenarios whose name or family contains this text.")
@@ -52,7 +58,7 @@ def simulate(
     from rich.console import Console
 
     if suite:
-        _run_suite(seeds, quick=quick, only=only, workers=workers, out=out)
+        _run_suite(seeds, worlds, quick=quick, only=only, workers=workers, out=out)
         return
 
     from cbwk_core.simulation.simulate import Simulation
@@ -80,7 +86,7 @@ def simulate(
     run_simulation(simulation, out=out, console=Console(), progress_console=Console(stderr=True))
 
 
-def _run_suite(seeds: int, *, quick: bool, only: str | None, workers: int, out: Path) -> None:
+def _run_suite(seeds: int, worlds: int, *, quick: bool, only: str | None, workers: int, out: Path) -> None:
     from rich.console import Console
 
     from cbwk_core.simulation import suite
@@ -93,6 +99,7 @@ def _run_suite(seeds: int, *, quick: bool, only: str | None, workers: int, out: 
     suite.run_suite(
         rows,
         seeds=suite.QUICK_SEEDS if quick else seeds,
+        worlds=suite.QUICK_SEEDS if quick else worlds,
         workers=workers,
         out=out,
         # The table has one column per policy. A fixed width keeps a pipe or a narrow window from cutting it off.

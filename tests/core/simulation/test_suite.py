@@ -12,11 +12,12 @@ from cbwk_core.simulation.changes import MidpointChange
 from cbwk_core.simulation.environments import LinearEnvironment
 from cbwk_core.simulation.flight import Flight, day_and_night
 from cbwk_core.simulation.runner import run
-from cbwk_core.simulation.scenarios import SUITE_POLICIES, scenarios
+from cbwk_core.simulation.scenarios import PRICED_POLICIES, SUITE_POLICIES, scenarios
 from service.cli import main
 
 FAMILIES = {
-    *("paper", "linear", "clicks", "noise", "arms", "resources", "budgets", "feedback", "horizon", "drift", "smooth")
+    *("paper", "linear", "clicks", "noise", "arms", "resources", "budgets", "feedback", "horizon", "drift", "smooth"),
+    "worlds",
 }
 
 
@@ -34,6 +35,29 @@ def test_the_command_runs_every_policy_in_the_selected_scenarios_and_writes_what
         assert f"{float(cell['regret']):.3f} ± {float(cell['error']):.3f}" in line
         assert float(cell["overspend"]) == 0.0
     assert {path.name for path in tmp_path.glob("*.png")} == {"suite.png", "suite_budgets.png"}
+
+
+def test_a_short_run_of_a_kind_of_worlds_writes_regrets_tails_pairs_and_what_known_means_lose(tmp_path, capsys):
+    arguments = ["simulate", "--suite", "--quick", "--only", "five arms", "--workers", "1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+
+    def read(name):
+        with (tmp_path / name).open() as file:
+            return list(csv.DictReader(file))
+
+    cells, pairs, known = (read(f"suite{name}.csv") for name in ("", "_pairs", "_known_means"))
+    assert [cell["policy"] for cell in cells] == list(PRICED_POLICIES)
+    assert all(float(cell["regret"]) >= 0.0 and float(cell["overspend"]) == 0.0 for cell in cells)
+    regret = {cell["policy"]: float(cell["regret"]) for cell in cells}
+    for pair in pairs:
+        assert float(pair["difference"]) == pytest.approx(regret["practical"] - regret[pair["peer"]], abs=1e-12)
+    assert {pair["peer"] for pair in pairs} == set(PRICED_POLICIES) - {"practical"}
+    assert float(known[0]["regret"]) <= min(regret.values())
+    tails = [line for line in printed.splitlines() if "five arms" in line][1]
+    for cell in cells:
+        assert f"{float(cell['tail']):.0%}, {float(cell['p95']):.3f}" in tails
+    assert f"practical {regret['practical']:.4f}" in printed
 
 
 def test_an_unknown_scenario_is_refused_with_the_list_of_families(capsys):

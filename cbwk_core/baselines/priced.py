@@ -1,0 +1,304 @@
+"""The part that the peers with prices share: the oracle of `practical`, the ledger, and the pace of what is left.
+
+A peer differs from another in two things only: how its prices move (its dual) and how it chooses an arm from scores,
+leverages and noise. The rules themselves are those of `cbwk_core/rules`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cbwk_core.arrays import Array, Integers, Mask, finite, folded, frozen
+from cbwk_core.baselines import account as accounts
+from cbwk_core.baselines.account import Account
+from cbwk_core.baselines.baseline import Baseline
+from cbwk_core.baselines.linear import MODELS
+from cbwk_core.baselines.policy import Learn
+from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.newton import Newton
+from cbwk_core.oracles.newton_state import NewtonState
+from cbwk_core.presets import PRESETS
+from cbwk_core.problem import Problem
+from cbwk_core.rules import dual, pace
+from cbwk_core.rules.inverse_gap import sample
+from cbwk_core.rules.lagrangian import direction, scores
+from cbwk_core.rules.noise import first_residuals, noise
+from cbwk_core.ticket import NULL_ARM, Choice, Ticket
+
+Dual = TypeVar("Dual")
+
+
+class Books(NamedTuple):
+    """What the pace, the prices and the noise count."""
+
+    value: Array  # (lanes,), sum of the predicted rewards of the decisions
+    predicted: Array  # (lanes, d), predicted costs of the open decisions, in max costs
+    residuals: Array  # (lanes, 1 + d, 1 + d), sum of outer products of the residuals, in the units of the targets
+    learnt: Array  # (lanes,), outcomes that the oracle learnt
+    settled: Array  # (lanes,), outcomes of real arms
+    waited: Array  # (lanes,), sum of the rounds that these outcomes waited
+
+
+class PricedState(NamedTuple, Generic[Dual]):
+    """The account, the regression, the counts, and what the prices follow from."""
+
+    account: Account
+    oracle: NewtonState
+    books: Books
+    dual: Dual
+
+
+class ValueDual(NamedTuple):
+    """Prices in units of value (`rules/dual.py`)."""
+
+    position: Array  # (lanes, d)
+    energy: Array  # (lanes, d)
+
+
+class View(NamedTuple):
+    """What a peer sees of one request per lane."""
+
+    x: Array  # (lanes, arms or 1, dimension + 1), features with the constant
+    predictions: Array  # (lanes, arms, 1 + d), the reward, then the costs in max costs, at least 0
+    scores: Array  # (lanes, arms + 1), the predicted Lagrangian, null last
+    deviations: Array  # (lanes, arms), standard deviation of a score if the residuals were 1/leverage outcomes' mean
+    noise: Array  # (lanes, arms), residual variance of the worth of an outcome at the prices
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedLearner(Baseline, ABC, Generic[Dual]):
+    """A policy that plays by predicted Lagrangians at prices that move with the spend.
+
+    The oracle is that of `practical`: Newton with a constant feature, its ridge and its watch. A cost is a share of the
+    max cost of its resource, in a "per_arm" model of the max cost of its own arm.
+    """
+
+    problem: Problem
+    model: str = "shared"
+
+    null_arm = NULL_ARM
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {MODELS}, got {self.model!r}")
+        if self.problem.arms < 1:
+            raise ValueError("a baseline needs at least one arm, got 0")
+
+    @abstractmethod
+    def first_dual(self, lanes: int) -> Dual:
+        """Return the dual before the first round."""
+
+    @abstractmethod
+    def prices(self, state: PricedState[Dual]) -> Array:
+        """Return the prices per max cost: (lanes, d)."""
+
+    @abstractmethod
+    def moved(self, before: Dual, excess: Array, ticket: Ticket) -> Dual:
+        """Return the dual after one round of decisions with these relative excesses (c - ρ_t) / ρ: (lanes, d)."""
+
+    @abstractmethod
+    def replaced(self, before: Dual, difference: Array) -> Dual:
+        """Return the dual after costs replaced predictions, (c - ĉ) / ρ: (n, lanes, d)."""
+
+    @abstractmethod
+    def weigh(self, state: PricedState[Dual], view: View, allowed: Mask, uniforms: Array) -> tuple[Array, Integers]:
+        """Return probabilities (lanes, arms + 1) over the allowed columns, null last, and the best column (lanes,)."""
+
+    @cached_property
+    def oracle(self) -> Newton:
+        """The regression of the reward and the costs, as `practical` has it."""
+        preset = PRESETS["practical"]
+        oracle = build_oracle(
+            "newton",
+            dimension=self.problem.dimension + preset.constant,
+            targets=1 + self.resources,
+            blocks=self.arms if self.model == "per_arm" else 1,
+            preset=preset,
+            link="identity",
+            forgetting=None,
+        )
+        return cast(Newton, oracle)
+
+    @cached_property
+    def _cost_unit(self) -> Array:
+        """One unit of a cost target, (arms, d), in the caller's units."""
+        unit = np.broadcast_to(self.problem.unit, self.problem.hold.shape)
+        return unit if self.model == "shared" else np.where(self.problem.hold > 0.0, self.problem.hold, unit)
+
+    @cached_property
+    def _unit_share(self) -> Array:
+        """The units of the cost targets in max costs of their resource, (arms, d)."""
+        return np.asarray(self._cost_unit / self.problem.unit)
+
+    def init(self, lanes: int = 1) -> PricedState[Dual]:
+        """Return the state before the first round."""
+        none = frozen(np.zeros(lanes))
+        residuals = first_residuals(lanes, 1 + self.resources)
+        books = Books(none, frozen(np.zeros((lanes, self.resources))), residuals, none, none, none)
+        account = accounts.new_account(self.problem, lanes)
+        return PricedState(account, self.oracle.init(lanes), books, self.first_dual(lanes))
+
+    def paces(self, state: PricedState[Dual]) -> tuple[Array, Array | None]:
+        """Return ρ_t and the share of its hold that a decision blocks, as `rules.pace.paces` does."""
+        account, books, problem = state.account, state.books, self.problem
+        unspent = problem.budgets - account.spent / problem.unit
+        held = accounts.held(problem, account) / problem.unit
+        delay = books.waited / np.maximum(books.settled, 1.0)
+        rest = np.maximum(problem.horizon - account.round, 1.0)
+        return pace.paces(unspent, held, books.predicted, delay[:, None], rest[:, None])
+
+    def mean_value(self, state: PricedState[Dual]) -> Array:
+        """Return R̂, the mean predicted reward of the decisions so far: (lanes,)."""
+        return np.asarray(state.books.value / np.maximum(state.account.round, 1.0))
+
+    def predict(self, state: PricedState[Dual], x: Array) -> Array:
+        """Return the predicted reward and costs, at least 0 and in max costs, for lifted features (n, k, m + 1)."""
+        predictions = self.oracle.predict(state.oracle, x)
+        predictions[..., 1:] = np.maximum(predictions[..., 1:] * self._unit_share, 0.0)
+        return predictions
+
+    def decide(self, state: PricedState[Dual], features: ArrayLike, uniforms: ArrayLike) -> Choice:
+        """Return one arm per lane; null where no affordable arm is worth its price."""
+        lanes, dimension = state.account.round.size, self.problem.dimension
+        shape = (lanes, dimension) if self.model == "per_arm" else (lanes, self.arms, dimension)
+        x = finite("features", features, shape)
+        u = finite("uniforms", uniforms, (lanes,))
+        view = self._view(state, _lifted(x[:, None, :] if self.model == "per_arm" else x))
+        allowed = np.ones((lanes, self.arms + 1), dtype=np.bool_)
+        allowed[:, :-1] = accounts.playable(self.problem, state.account)
+        probabilities, best = self.weigh(state, view, allowed, u)
+        column = sample(probabilities, best, u)
+        return self.answer(state, x, view.predictions, allowed[:, :-1], column, probabilities)
+
+    def _view(self, state: PricedState[Dual], x: Array) -> View:
+        predictions = self.predict(state, x)
+        prices, (_, blocking) = self.prices(state), self.paces(state)
+        charged = predictions
+        if blocking is not None:
+            charged = predictions.copy()
+            holds = self.problem.hold / self.problem.unit
+            charged[..., 1:] = pace.blocked(charged[..., 1:], holds, blocking[:, None])
+        variance = self._noise(state.books, prices)
+        leverage = np.maximum(self.oracle.spread(state.oracle, x), 0.0)
+        return View(x, predictions, scores(charged, direction(prices)), np.sqrt(variance * leverage), variance)
+
+    def _noise(self, books: Books, prices: Array) -> Array:
+        """Return uᵀΣ̂u for u = (1, -λ·units of the arm): (lanes, arms), or (lanes, 1) where all arms have one unit."""
+        units = self._unit_share[:1] if (self._unit_share == self._unit_share[0]).all() else self._unit_share
+        lanes, count = len(prices), len(units)
+        u = direction((prices[:, None, :] * units).reshape(lanes * count, -1))
+        residuals = np.repeat(books.residuals, count, axis=0)
+        return noise(residuals, np.repeat(books.learnt, count), u).reshape(lanes, count)
+
+    def commit(self, state: PricedState[Dual], ticket: Ticket) -> PricedState[Dual]:
+        """Count the decisions, take their holds, and move the prices at the predicted costs."""
+        for part in folded(ticket.arm.size, state.account.round.size):
+            state = self._committed(state, ticket.rows(part))
+        return state
+
+    def _committed(self, state: PricedState[Dual], ticket: Ticket) -> PricedState[Dual]:
+        books, problem = state.books, self.problem
+        rho, blocking = self.paces(state)
+        charged = ticket.costs
+        if blocking is not None:
+            charged = pace.blocked(charged, ticket.hold / problem.unit, blocking)
+        books = books._replace(
+            value=frozen(books.value + np.maximum(ticket.reward, 0.0) * (ticket.arm != NULL_ARM)),
+            predicted=frozen(books.predicted + ticket.costs),
+        )
+        return state._replace(
+            account=accounts.committed(state.account, ticket.arm),
+            books=books,
+            dual=self.moved(state.dual, (charged - rho) / problem.rho, ticket),
+        )
+
+    def settle(
+        self,
+        state: PricedState[Dual],
+        tickets: Ticket,
+        rewards: ArrayLike,
+        costs: ArrayLike,
+        learn: Learn = True,
+    ) -> PricedState[Dual]:
+        """Book the costs, move the prices by what was not predicted, and learn the rows where `learn` is true."""
+        rows, lanes = tickets.arm.size, state.account.round.size
+        real = tickets.arm != NULL_ARM
+        y = finite("rewards", rewards, (rows,))
+        c = finite("costs", costs, (rows, self.resources)) * real[:, None]
+        weight = (real & learn).astype(np.float64)
+        arm = np.where(real, tickets.arm, 0)
+        oracle, books = state.oracle, self._closed(state.books, tickets, lanes)
+        if weight.any():
+            targets = np.concatenate([y[:, None], c / self._cost_unit[arm]], axis=1)
+            block = arm if self.model == "per_arm" else None
+            oracle = self.oracle.update(oracle, _lifted(tickets.features), targets, block, weight)
+            books = self._with_residuals(books, tickets, targets, weight, lanes)
+        waited = np.maximum(state.account.round - 1.0 - tickets.round.reshape(-1, lanes), 0.0)
+        of_real = real.reshape(-1, lanes)
+        books = books._replace(
+            settled=books.settled + of_real.sum(axis=0), waited=books.waited + (waited * of_real).sum(axis=0)
+        )
+        difference = (c / self.problem.unit - tickets.costs) / self.problem.rho
+        moved = self.replaced(state.dual, difference.reshape(-1, lanes, self.resources))
+        return PricedState(accounts.settled(state.account, tickets.arm, c), oracle, books, moved)
+
+    def cancel(self, state: PricedState[Dual], tickets: Ticket) -> PricedState[Dual]:
+        """Release the holds and move the prices as a cost of 0 does; the regression does not change."""
+        lanes = state.account.round.size
+        difference = (-tickets.costs / self.problem.rho).reshape(-1, lanes, self.resources)
+        return state._replace(
+            account=accounts.cancelled(state.account, tickets.arm),
+            books=self._closed(state.books, tickets, lanes),
+            dual=self.replaced(state.dual, difference),
+        )
+
+    def _closed(self, books: Books, tickets: Ticket, lanes: int) -> Books:
+        """Return the books without the predictions of these decisions."""
+        closed = tickets.costs.reshape(-1, lanes, self.resources)
+        return books._replace(predicted=frozen(dual.accumulated(books.predicted, -closed)[-1]))
+
+    def _with_residuals(self, books: Books, tickets: Ticket, targets: Array, weight: Array, lanes: int) -> Books:
+        arm = np.maximum(tickets.arm, 0)
+        predicted = np.concatenate([tickets.reward[:, None], tickets.costs / self._unit_share[arm]], axis=1)
+        surprise = (targets - predicted) * weight[:, None]
+        outer = (surprise[:, :, None] * surprise[:, None, :]).reshape(-1, *books.residuals.shape)
+        return books._replace(
+            residuals=frozen(dual.accumulated(books.residuals, outer)[-1]),
+            learnt=books.learnt + weight.reshape(-1, lanes).sum(axis=0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuePriced(PricedLearner[ValueDual]):
+    """A peer whose prices move as those of `practical` do: in units of value, by relative steps."""
+
+    def first_dual(self, lanes: int) -> ValueDual:
+        """Return prices of 0."""
+        zeros = frozen(np.zeros((lanes, self.resources)))
+        return ValueDual(zeros, zeros)
+
+    def prices(self, state: PricedState[ValueDual]) -> Array:
+        """Return λ = p·R̂/ρ per max cost: (lanes, d)."""
+        return dual.value_prices(state.dual.position, self.mean_value(state), self.problem.rho[None])
+
+    def moved(self, before: ValueDual, excess: Array, ticket: Ticket) -> ValueDual:
+        """Return the dual after one step."""
+        del ticket
+        return ValueDual(*dual.value_steps(before.position, before.energy, excess[None]))
+
+    def replaced(self, before: ValueDual, difference: Array) -> ValueDual:
+        """Return the dual after the steps of the surprises."""
+        return before._replace(position=dual.value_replacements(before.position, before.energy, difference))
+
+
+def _lifted(x: Array) -> Array:
+    """Return the features with a constant one appended."""
+    lifted = np.ones((*x.shape[:-1], x.shape[-1] + 1))
+    lifted[..., :-1] = x
+    return lifted
