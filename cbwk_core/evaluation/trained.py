@@ -21,8 +21,8 @@ class Trained:
     """A policy that is trained on the log, round by round.
 
     Its oracle learns the outcomes of the logged arms. Its prices follow its own predicted rewards and costs, expected
-    over its own probabilities. Its probabilities in a round depend on earlier rounds only, so the estimators stay unbiased in each
-    round. Limitation: if the policy had played its own arms, it would have learnt from other outcomes.
+    over its own probabilities. Its probabilities in a round depend on earlier rounds only, so the estimators stay
+    unbiased in each round. Limitation: if the policy had played its own arms, it would have learnt from other outcomes.
 
     >>> log = Log.of(features=np.ones((3, 1)), eligible=np.ones((3, 2), dtype=bool), arm=[0, 1, 0],
     ...              propensity=[0.5] * 3, reward=[0, 1, 0], costs=[[0.5]] * 3)

@@ -138,6 +138,7 @@ def _candidate(
         budget=np.array(campaign.budgets, dtype=np.float64),
         horizon=campaign.horizon,
         level=level,
+        adaptive=True,  # the policy of a campaign learns
         progress=progress,
     )
     return {
@@ -147,6 +148,7 @@ def _candidate(
         "overlap": evaluation.overlap._asdict(),
         "weight_max": evaluation.weight_max,
         "weight_max_from": evaluation.weight_max_from,
+        "validity": evaluation.validity,
         "warnings": [caution._asdict() for caution in evaluation.cautions],
         **_run_out(campaign, evaluation),
     }
@@ -159,6 +161,7 @@ def _estimate(campaign: Campaign, estimate: Estimate) -> dict[str, Any]:
             "error": float(estimate.error[index]) / unit,
             "bootstrap": (estimate.bootstrap[index] / unit).tolist(),
             "bernstein": (estimate.bernstein[index] / unit).tolist(),
+            "sequence": (estimate.sequence[index] / unit).tolist(),
         }
 
     costs = {name: mean(1 + index, float(ONE)) for index, name in enumerate(campaign.resources)}

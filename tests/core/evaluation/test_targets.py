@@ -4,9 +4,9 @@ import pytest
 from cbwk_core import SquareCBwK
 from cbwk_core.evaluation import FixedArm, FromFunction, Log, Trained, Uniform, evaluate
 from cbwk_core.evaluation.targets import restrict
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
-WORLD = World.of(1)
+WORLD = LoggedWorld.of(1)
 LOG = WORLD.log(600, np.random.default_rng(1))
 
 
