@@ -7,9 +7,11 @@ import numpy as np
 from cbwk_core.arrays import Array
 from cbwk_core.evaluation.log import ROUNDING, Log
 
-# The probabilities of independent rounds have the same mean in both halves of a log. A difference of more standard
-# errors is no chance, for any number of arms.
+# Numbers of independent rounds have the same mean in both halves of a log and no correlation between neighbours. More
+# standard errors from that are no chance, for any number of arms.
 DEVIATIONS_MAX = 5.0
+# A shorter series says nothing.
+ROUNDS_MIN = 8
 
 # What a reader of the intervals must know. The service shows these texts with the result.
 FIXED = "The log's probabilities do not change with time: all estimators and both intervals are valid."
@@ -36,7 +38,11 @@ def is_adaptive(log: Log) -> bool:
     >>> is_adaptive(Log.of(propensity=given[np.arange(100), [0, 1] * 50], probabilities=given, **same))
     True
     """
-    return _drifts(log) or _differs_for_the_same_features(log)
+    described = np.concatenate([log.features.reshape(log.rounds, -1), log.eligible], axis=1)
+    # Equal rows have equal projections; a chance equality of others only makes intervals longer.
+    projected = (described * np.sqrt(np.arange(2.0, 2.0 + described.shape[1]))).sum(axis=1)
+    known = _known(log)
+    return _differs_for_the_same_features(log, projected, known) or _changes_with_time(projected, known)
 
 
 def _known(log: Log) -> Array:
@@ -49,27 +55,42 @@ def _known(log: Log) -> Array:
     return known
 
 
-def _drifts(log: Log) -> bool:
-    """Return whether the mean of an arm's probabilities differs between the halves of the log."""
-    known, half = _known(log), log.rounds // 2
-    said = ~np.isnan(known)
-    sums = [(np.where(said[rows], known[rows], 0.0), said[rows]) for rows in (slice(0, half), slice(half, None))]
-    means, errors = [], []
-    for values, here in sums:
-        count = np.maximum(here.sum(axis=0), 1)
-        means.append(values.sum(axis=0) / count)
-        errors.append((np.square(values - means[-1]) * here).sum(axis=0) / count**2)
-    both = np.logical_and(*(here.sum(axis=0) > 1 for _, here in sums))
-    apart = np.abs(means[0] - means[1])
-    return bool((both & (apart > ROUNDING + DEVIATIONS_MAX * np.sqrt(errors[0] + errors[1]))).any())
+def _changes_with_time(projected: Array, known: Array) -> bool:
+    """Return whether an arm's probability, its square, or its product with the features changes along the log.
+
+    The mean stays where two arms become sharper in different contexts; the square and the product do not.
+    """
+    centred = projected - projected.mean()
+    for column in known.T:
+        said = np.flatnonzero(~np.isnan(column))
+        given = column[said]
+        if any(_drifts(series) for series in (given, given * given, given * centred[said])):
+            return True
+    return False
 
 
-def _differs_for_the_same_features(log: Log) -> bool:
+def _drifts(series: Array) -> bool:
+    """Return whether the halves of a series have different means, or neighbours of it are correlated.
+
+    >>> _drifts(np.tile([0.2, 0.8], 500)), _drifts(np.repeat([0.2, 0.8], 500)), _drifts(np.full(9, 0.5))
+    (True, True, False)
+    >>> _drifts(np.random.default_rng(1).random(1000))
+    False
+    """
+    n, half = series.size, series.size // 2
+    if n < ROUNDS_MIN or np.ptp(series) <= ROUNDING * max(1.0, float(np.abs(series).max())):
+        return False
+    first, second = series[:half], series[half:]
+    error = np.sqrt(first.var() / half + second.var() / (n - half))
+    if abs(first.mean() - second.mean()) > ROUNDING + DEVIATIONS_MAX * error:
+        return True
+    centred = series - series.mean()
+    correlation = (centred[1:] @ centred[:-1]) / (centred @ centred)
+    return bool(abs(correlation) > DEVIATIONS_MAX / np.sqrt(n))
+
+
+def _differs_for_the_same_features(log: Log, projected: Array, known: Array) -> bool:
     """Return whether two rounds with the same features and eligible arms have other probabilities."""
-    described = np.concatenate([log.features.reshape(log.rounds, -1), log.eligible], axis=1)
-    # Equal rows have equal projections; a chance equality of others only makes intervals longer.
-    projected = (described * np.sqrt(np.arange(2.0, 2.0 + described.shape[1]))).sum(axis=1)
-    known = _known(log)
     order = np.argsort(projected, kind="stable")
     same = np.diff(projected[order]) == 0.0
     if log.probabilities is None:  # the same arm, too: the probabilities of other arms are not known

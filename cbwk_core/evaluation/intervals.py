@@ -98,8 +98,9 @@ def estimates(
     values = [each.mean(axis=0) for each in rows]
     influences = [rows.ips - values[0], _snips_influence(weighted), rows.dr - values[2]]
     sure = _sequences(weighted, rows, terms) if terms.adaptive else _radii(weighted, rows, values, terms)
+    moments = _arm_moments(log, probabilities)
     spreads = [
-        _spread(log, probabilities, *parts) for parts in zip(rows, weighted.known(), weighted.residuals(), strict=True)
+        _spread(log, moments, *parts) for parts in zip(rows, weighted.known(), weighted.residuals(), strict=True)
     ]
     found = []
     for value, influence, replicate, bernstein, spread in zip(values, influences, drawn, sure, spreads, strict=True):
@@ -163,7 +164,14 @@ class _Spread(NamedTuple):
     skewness: Array  # (1 + d,)
 
 
-def _spread(log: Log, probabilities: Array, rows: Array, known: Array, residuals: Array) -> _Spread:
+def _arm_moments(log: Log, probabilities: Array) -> tuple[Array, ...] | None:
+    """Return the sums over the rounds of π²/p and of π³/p² for each arm; None if the log does not say p."""
+    if log.probabilities is None:
+        return None
+    return tuple(weight_moments(log, probabilities, power).sum(axis=0) for power in (2, 3))
+
+
+def _spread(log: Log, weight_sums: tuple[Array, ...] | None, rows: Array, known: Array, residuals: Array) -> _Spread:
     """Return the variance of the sum of the rows, at least the one that the stored probabilities imply, and its skew.
 
     A row is known + w·e. Given the contexts, the expectation of w²e² is Σ_a π²/p·E[e² | a]: the log stores π²/p of
@@ -172,17 +180,17 @@ def _spread(log: Log, probabilities: Array, rows: Array, known: Array, residuals
     own = variance = np.square(rows - rows.mean(axis=0)).sum(axis=0)
     third = (np.abs(rows - rows.mean(axis=0)) ** 3).sum(axis=0)
     played = np.flatnonzero(log.played)
-    if log.probabilities is not None and played.size:
+    if weight_sums is not None and played.size:
         largest = np.abs(residuals[played]).max(axis=0)
         moments = []
-        for power in (2, 3):
+        for power, weights in zip((2, 3), weight_sums, strict=True):
             totals = np.stack(
                 [np.bincount(log.arm[played], column, log.arms) for column in np.abs(residuals[played].T) ** power],
                 axis=1,
             )
             counts = np.bincount(log.arm[played], minlength=log.arms)[:, None]
             mean = (totals + PSEUDO_COUNT * largest**power) / (counts + PSEUDO_COUNT)
-            moments.append(weight_moments(log, probabilities, power).sum(axis=0) @ mean)
+            moments.append(weights @ mean)
         explained = np.square(known - known.mean(axis=0)).sum(axis=0)
         drawn = rows.shape[0] * np.square((rows - known).mean(axis=0))
         variance = np.maximum(variance, explained + moments[0] - drawn)

@@ -34,6 +34,31 @@ def test_a_policy_that_learns_is_found_out(learner, change):
     assert all(is_adaptive(change(log)) for log in logs)
 
 
+def drawn_by(probabilities, features, rng):
+    """A log without outcomes that draws by these probabilities."""
+    rounds, arms = probabilities.shape
+    arm = (rng.random((rounds, 1)) > probabilities.cumsum(axis=1)).sum(axis=1).clip(max=arms - 1)
+    return Log.of(
+        features=features, eligible=np.ones((rounds, arms), dtype=bool), arm=arm, reward=np.zeros(rounds),
+        propensity=probabilities[np.arange(rounds), arm], costs=np.zeros((rounds, 1)), probabilities=probabilities,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["sharper", "turned", "flips"])
+def test_a_policy_that_learns_is_found_out_where_the_means_of_its_probabilities_stay(kind):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1.0, 1.0, (2000, 1))
+    late = np.linspace(0.0, 1.0, 2000)[:, None]
+    first = {
+        "sharper": 0.5 + 0.45 * np.sign(x) * late,  # the context decides more and more
+        "turned": 0.5 + 0.4 * x * (1.0 - 2.0 * late),  # it decides the other way round in the end
+        "flips": np.where(np.arange(2000)[:, None] // 50 % 2, 0.9, 0.1),  # the best arm changes now and then
+    }[kind]
+    assert is_adaptive(drawn_by(np.concatenate([first, 1.0 - first], axis=1), x, rng))
+    fixed = 0.5 + 0.4 * x
+    assert not is_adaptive(drawn_by(np.concatenate([fixed, 1.0 - fixed], axis=1), x, rng))
+
+
 def test_a_campaign_is_found_out():
     assert all(is_adaptive(log) for log in campaign_logs(WORLD, runs=3, rounds=500, share=0.5, seed=1))
 
