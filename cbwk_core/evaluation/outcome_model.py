@@ -33,7 +33,8 @@ class OutcomeModel:
     """The configuration of the outcome model.
 
     oracle: "newton" (ridge regression with a closed form), "gradient", "aggregate" or "kernel".
-    link: "identity" or "logistic", for the reward. folds: a fit to the other folds predicts the rounds of a fold.
+    link: "identity" or "logistic", for the reward. folds: a fit to the other folds predicts the rounds of a fold. An
+    adaptive log has no folds: a fit to earlier rounds predicts each round.
 
     >>> OutcomeModel(link="logistic")
     OutcomeModel(oracle='newton', link='logistic', folds=2)
