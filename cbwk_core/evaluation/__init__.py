@@ -14,7 +14,8 @@
 (True, True)
 """
 
-from cbwk_core.evaluation.evaluate import PROGRESS_TOTAL, RESTRICTION, Estimate, Evaluation, evaluate
+from cbwk_core.evaluation.evaluate import PROGRESS_TOTAL, RESTRICTION, Evaluation, evaluate
+from cbwk_core.evaluation.intervals import Estimate
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.outcome_model import OutcomeModel
 from cbwk_core.evaluation.run_out import Interval, RunOut, run_out_sentence

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, Integers, broadcast, finite, frozen
-from cbwk_core.evaluation.bernstein import dr_radius, ips_radius, snips_radius
-from cbwk_core.evaluation.bootstrap import bca_interval, blocks, resampled
-from cbwk_core.evaluation.estimators import PerEstimator, dr_rows, ips_rows, snips_ratio, snips_rows
+from cbwk_core.evaluation.adaptivity import ADAPTIVE, FIXED, is_adaptive
+from cbwk_core.evaluation.intervals import Estimate, Terms, Weighted, estimates
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.outcome_model import (
     OutcomeModel,
@@ -19,6 +18,7 @@ from cbwk_core.evaluation.outcome_model import (
     cross_fit,
     fold_of,
     played_and_expected,
+    predict_forward,
     predict_rows,
 )
 from cbwk_core.evaluation.parallel import Progress
@@ -31,25 +31,12 @@ RESTRICTION = (
     "The policy is restricted to the arms that were eligible in each logged round: "
     "where it would have played another arm, it plays null."
 )
+# The time of running out follows the estimated costs in segments of the log with about this effective sample size.
+SEGMENT_EFFECTIVE = 400.0
+SEGMENTS_MAX = 10
 # The last count of `progress`, and the counts of each phase. The phase "target" is long if the target learns.
 PROGRESS_TOTAL = 1000
-_PHASES = {"target": (0, 600), "fit": (600, 700), "predict": (700, 900)}
-
-
-class Estimate(NamedTuple):
-    """The estimated mean per round of the reward, then of each cost.
-
-    >>> estimate = Estimate(value=np.array([0.5, 0.2]), error=np.array([0.01, 0.01]),
-    ...                     bootstrap=np.array([[0.48, 0.52], [0.18, 0.22]]),
-    ...                     bernstein=np.array([[0.40, 0.60], [0.10, 0.30]]))
-    >>> estimate.value[0], estimate.bootstrap[0]
-    (np.float64(0.5), array([0.48, 0.52]))
-    """
-
-    value: Array  # (1 + d,)
-    error: Array  # (1 + d,), standard error
-    bootstrap: Array  # (1 + d, 2), lower and upper end of the interval
-    bernstein: Array  # (1 + d, 2), the same by empirical Bernstein bounds
+_PHASES = {"target": (0, 600), "fit": (600, 700), "predict": (700, 900), "forward": (600, 900)}
 
 
 @dataclass(frozen=True)
@@ -74,6 +61,8 @@ class Evaluation:
     weight_max_from: str  # its source: "given", "probabilities" of the log, or the largest "seen", which is no proof
     cautions: tuple[Caution, ...]
     run_out: RunOut | None  # None without budgets
+    adaptive: bool  # whether the intervals are those for a log whose policy learnt
+    validity: str  # which estimators and intervals stay valid
     restriction: str = RESTRICTION
 
 
@@ -81,19 +70,11 @@ class _Settings(NamedTuple):
     """The checked arguments of `evaluate`."""
 
     ranges: Array  # (1 + d, 2), of the reward and the costs; every range contains 0
+    played_ranges: Array  # (1 + d, 2), of the reward and the costs of a real arm
     level: float
     replicates: int
     budget: Array | None
     horizon: int
-
-
-class _Weighted(NamedTuple):
-    """The weights of a target on a log."""
-
-    weights: Array  # (n,)
-    mass: Array  # (n,), the target's probability of real arms
-    outcomes: Array  # (n, 1 + d)
-    ratio: Array  # (1 + d,), `snips_ratio`
 
 
 def evaluate(
@@ -109,6 +90,7 @@ def evaluate(
     horizon: int | None = None,
     level: float = 0.95,
     replicates: int = 2000,
+    adaptive: bool | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -117,7 +99,9 @@ def evaluate(
     model: the outcome model of the doubly robust estimate, or predictions (n, arms, 1 + d) from other data.
     reward_range, max_cost: the ranges of the outcomes. weight_max: a bound on π/p, if one is known.
     budget: per resource or one for all, to estimate when a flight of `horizon` rounds runs out of it. Without `horizon`
-    the flight has the rounds of the log. jobs: see `in_parallel`. progress: called with (done, PROGRESS_TOTAL).
+    the flight has the rounds of the log. adaptive: whether the log's policy learnt from its outcomes, so that only
+    confidence sequences hold; None finds out from the stored probabilities (`is_adaptive`).
+    jobs: see `in_parallel`. progress: called with (done, PROGRESS_TOTAL).
 
     >>> from cbwk_core.evaluation import Uniform
     >>> rng = np.random.default_rng(1)
@@ -129,41 +113,48 @@ def evaluate(
     (array([0.5, 0.5]), 0.5, ())
     """
     settings = _checked(log, reward_range, max_cost, budget, horizon, level, replicates)
+    learns = is_adaptive(log) if adaptive is None else adaptive
     probabilities, moved = restrict(target.probabilities(log, _phase_progress(progress, "target")), log)
-    weights, outcomes = importance_weights(log, probabilities), log.outcomes
-    weighted = _Weighted(weights, probabilities.sum(axis=1), outcomes, snips_ratio(weights, outcomes))
-    predicted, fold = _predictions(log, probabilities, model, settings.ranges, jobs, progress)
-    rows = PerEstimator(
-        ips=ips_rows(weights, outcomes),
-        snips=snips_rows(weights, outcomes, weighted.mass, weighted.ratio),
-        dr=dr_rows(weights, outcomes, predicted.played, predicted.expected),
-    )
+    weights = importance_weights(log, probabilities)
+    predicted, fold = _predictions(log, probabilities, model, settings.ranges, learns, jobs, progress)
+    weighted = Weighted.of(log, probabilities, weights, predicted, fold)
     bound, bound_from = _weight_bound(log, probabilities, weights, weight_max)
-    ranges, level, replicates = settings.ranges, settings.level, settings.replicates
-    error = 1.0 - level
-    radii = PerEstimator(
-        ips=ips_radius(rows.ips, ranges, bound, error),
-        snips=snips_radius(weights, outcomes, weighted.mass, weighted.ratio, ranges, bound, error),
-        dr=dr_radius(rows.dr, fold, ranges, bound, error),
-    )
-    estimates = _estimates(rows, weighted, radii, settings, rng)
+    possible = weighted.mass.mean() * settings.played_ranges
     covered = overlap(log, probabilities, weights, moved)
-    end = None
-    if settings.budget is not None:
-        end = run_out(rows.dr, settings.budget, settings.horizon, level=level, replicates=replicates, rng=rng)
+    terms = Terms(settings.ranges, possible, bound, covered.effective, level, settings.replicates, learns)
+    ips, snips, dr = estimates(log, probabilities, weighted, terms, rng)
+    end = _run_out(weighted, settings, covered.effective, rng)
     if progress is not None:
         progress(PROGRESS_TOTAL, PROGRESS_TOTAL)
     return Evaluation(
         rounds=log.rounds,
         level=level,
-        ips=estimates[0],
-        snips=estimates[1],
-        dr=estimates[2],
+        ips=ips,
+        snips=snips,
+        dr=dr,
         overlap=covered,
         weight_max=bound,
         weight_max_from=bound_from,
         cautions=cautions(covered, log.rounds),
         run_out=end,
+        adaptive=learns,
+        validity=ADAPTIVE if learns else FIXED,
+    )
+
+
+def _run_out(weighted: Weighted, settings: _Settings, effective: float, rng: np.random.Generator) -> RunOut | None:
+    """Return when the budgets run out, by the doubly robust estimate; None without budgets."""
+    if settings.budget is None:
+        return None
+    return run_out(
+        weighted.rows().dr,
+        settings.budget,
+        settings.horizon,
+        level=settings.level,
+        replicates=settings.replicates,
+        rng=rng,
+        known=weighted.predicted.expected,
+        segments=int(np.clip(effective // SEGMENT_EFFECTIVE, 1, SEGMENTS_MAX)),
     )
 
 
@@ -187,6 +178,7 @@ def _checked(
     ):
         if values.size and not (least <= values.min() and values.max() <= largest):
             raise ValueError(f"{name} must lie in {least:g}..{largest:g}, got {values.min():g}..{values.max():g}")
+    played_ranges = ranges.copy()
     ranges[:, 0], ranges[:, 1] = np.minimum(ranges[:, 0], 0.0), np.maximum(ranges[:, 1], 0.0)
     granted = None if budget is None else broadcast("budget", budget, (log.resources,))
     if granted is not None and granted.min() < 0.0:
@@ -197,7 +189,7 @@ def _checked(
             raise ValueError(f"{what} must be a whole number of at least 1, got {size!r}")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
-    return _Settings(frozen(ranges), level, int(replicates), granted, int(flight))
+    return _Settings(frozen(ranges), frozen(played_ranges), level, int(replicates), granted, int(flight))
 
 
 def _phase_progress(progress: Progress | None, phase: str) -> Progress | None:
@@ -213,16 +205,22 @@ def _predictions(
     probabilities: Array,
     model: OutcomeModel | ArrayLike | None,
     ranges: Array,
+    adaptive: bool,
     jobs: int | None,
     progress: Progress | None,
 ) -> tuple[Predicted, Integers]:
-    """Return the predictions for each round, and the fold of each round."""
+    """Return predictions and the fold of each round; those of an adaptive log come from earlier rounds only."""
     if model is not None and not isinstance(model, OutcomeModel):
         given = finite("predictions", model, (log.rounds, log.arms, 1 + log.resources))
         clipped = np.clip(given, ranges[:, 0], ranges[:, 1])
         return played_and_expected(clipped, log.arm, probabilities), np.zeros(log.rounds, dtype=np.int64)
     configuration = OutcomeModel() if model is None else model
     unit = np.abs(ranges).max(axis=1)
+    if adaptive:
+        forward = predict_forward(
+            log, configuration, unit, probabilities, ranges, progress=_phase_progress(progress, "forward")
+        )
+        return forward, np.zeros(log.rounds, dtype=np.int64)
     fitted = cross_fit(log, configuration, unit, jobs=jobs, progress=_phase_progress(progress, "fit"))
     report = _phase_progress(progress, "predict")
     predicted = predict_rows(log, fitted, probabilities, ranges, jobs=jobs, progress=report)
@@ -241,41 +239,3 @@ def _weight_bound(log: Log, probabilities: Array, weights: Array, given: float |
     possible = log.probabilities > 0.0
     ratios = np.divide(probabilities, log.probabilities, out=np.zeros_like(probabilities), where=possible)
     return max(float(ratios.max()), largest), "probabilities"
-
-
-def _estimates(
-    rows: PerEstimator, weighted: _Weighted, radii: PerEstimator, settings: _Settings, rng: np.random.Generator
-) -> list[Estimate]:
-    """Return IPS, SNIPS and DR with both intervals, from the same bootstrap draws."""
-    k = weighted.outcomes.shape[1]
-    sums = blocks(np.concatenate([rows.ips, rows.dr, weighted.weights[:, None], weighted.mass[:, None]], axis=1))
-    drawn = resampled(sums, settings.replicates, rng)
-    count, weight, mass = drawn[:, :1], drawn[:, -2:-1], drawn[:, -1:]
-    ips, dr = drawn[:, 1 : 1 + k], drawn[:, 1 + k : 1 + 2 * k] / count
-    ratio = np.divide(ips, weight, out=np.zeros_like(ips), where=weight > 0.0)
-    values = [each.mean(axis=0) for each in rows]
-    influences = [rows.ips - values[0], _snips_influence(weighted), rows.dr - values[2]]
-    replicates = [ips / count, ratio * mass / count, dr]
-    return [
-        _estimate(value, influence, replicate, radius, settings)
-        for value, influence, replicate, radius in zip(values, influences, replicates, radii, strict=True)
-    ]
-
-
-def _snips_influence(weighted: _Weighted) -> Array:
-    """Return (mean mass / mean w)·w·(y - θ) + θ·(mass - mean mass), the influence of each round by the delta method."""
-    weights, mass, outcomes, ratio = weighted
-    scale = mass.mean() / weights.mean() if weights.any() else 0.0
-    return np.asarray(scale * weights[:, None] * (outcomes - ratio) + (mass - mass.mean())[:, None] * ratio)
-
-
-def _estimate(value: Array, influence: Array, replicates: Array, radius: Array, settings: _Settings) -> Estimate:
-    grouped = blocks(influence)[:, 1:]
-    intervals = [
-        bca_interval(float(value[j]), replicates[:, j], grouped[:, j], settings.level) for j in range(value.shape[0])
-    ]
-    # The expectation lies in the range of the outcome, so the interval is cut there.
-    ends = np.stack([value - radius, value + radius], axis=1)
-    bernstein = np.clip(ends, settings.ranges[:, :1], settings.ranges[:, 1:])
-    error = influence.std(axis=0) / np.sqrt(influence.shape[0])
-    return Estimate(frozen(value), frozen(error), frozen(np.array(intervals)), frozen(bernstein))

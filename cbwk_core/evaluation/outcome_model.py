@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.evaluation.log import Log
 from cbwk_core.evaluation.parallel import Progress, in_parallel
-from cbwk_core.evaluation.ridge import is_ridge, normal_equations, ridge_state
+from cbwk_core.evaluation.ridge import is_ridge, normal_equations, ridge_state, ridge_update
 from cbwk_core.oracles.build import FORGETTING_OFF, build_oracle
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.presets import PRESETS
@@ -22,6 +23,9 @@ FOLDS = 2
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 # The rounds of one prediction call: with fifty arms and four targets their predictions take 13 MB.
 CHUNK_ROWS = 8192
+# A fit that goes along the log learns in batches: at least so many rounds, and later a quarter of the rounds before.
+FORWARD_ROWS_MIN = 16
+FORWARD_DIVISOR = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,8 @@ class OutcomeModel:
     """The configuration of the outcome model.
 
     oracle: "newton" (ridge regression with a closed form), "gradient", "aggregate" or "kernel".
-    link: "identity" or "logistic", for the reward. folds: a fit to the other folds predicts the rounds of a fold.
+    link: "identity" or "logistic", for the reward. folds: a fit to the other folds predicts the rounds of a fold. An
+    adaptive log has no folds: a fit to earlier rounds predicts each round.
 
     >>> OutcomeModel(link="logistic")
     OutcomeModel(oracle='newton', link='logistic', folds=2)
@@ -133,6 +138,62 @@ def cross_fit(
 
 def _fit(oracle: Oracle[Any], x: Array, y: Array, block: Integers) -> Any:
     return oracle.update(oracle.init(), x, y, block if oracle.blocks > 1 else None)
+
+
+def forward_batches(rounds: int) -> list[slice]:
+    """Return the batches of a fit that goes along the log: each is at most a quarter of the rounds before it, or 16.
+
+    >>> [(rows.start, rows.stop) for rows in forward_batches(100)]
+    [(0, 16), (16, 32), (32, 48), (48, 64), (64, 80), (80, 100)]
+    """
+    stops = [0]
+    while stops[-1] < rounds:
+        stops.append(min(rounds, stops[-1] + max(FORWARD_ROWS_MIN, stops[-1] // FORWARD_DIVISOR)))
+    return [slice(start, stop) for start, stop in pairwise(stops)]
+
+
+def predict_forward(
+    log: Log,
+    model: OutcomeModel,
+    unit: Array,
+    probabilities: Array,
+    ranges: Array,
+    *,
+    progress: Progress | None = None,
+) -> Predicted:
+    """Return predictions of each round by a fit to earlier rounds only, clipped to the ranges (1 + d, 2).
+
+    Cross-fitting is not enough if the log's policy learns: its later arms depend on the outcome of a round, so a fit to
+    later rounds depends on that outcome too, and the doubly robust rows are no martingale.
+
+    >>> log = Log.of(features=np.ones((40, 1)), eligible=np.ones((40, 1), dtype=bool), arm=[0] * 40,
+    ...              propensity=[1.0] * 40, reward=np.ones(40), costs=np.zeros((40, 1)))
+    >>> found = predict_forward(log, OutcomeModel(), np.ones(2), np.ones((40, 1)), np.array([[0.0, 1.0]] * 2))
+    >>> found.played[[0, 15, 16, 39], 0].round(2)
+    array([0.  , 0.  , 0.99, 1.  ])
+    """
+    oracle = model.build(
+        dimension=log.dimension, targets=1 + log.resources, blocks=log.arms if log.model == "per_arm" else 1
+    )
+    state, chosen, outcomes = oracle.init(), log.chosen_features(), log.outcomes / unit
+    parts = []
+    for batch in forward_batches(log.rounds):
+        for start in range(batch.start, batch.stop, CHUNK_ROWS):
+            rows = slice(start, min(start + CHUNK_ROWS, batch.stop))
+            one_fold = np.zeros(len(log.arm[rows]), dtype=np.int64)
+            predicted = Fitted(oracle, (state,), unit).predict(log.features[rows], one_fold)
+            clipped = np.clip(predicted, ranges[:, 0], ranges[:, 1])
+            parts.append(played_and_expected(clipped, log.arm[rows], probabilities[rows]))
+        learnt = batch.start + np.flatnonzero(log.played[batch])
+        if learnt.size:
+            x, block = with_constant(chosen[learnt])[:, 0], log.arm[learnt] * (oracle.blocks > 1)
+            if is_ridge(oracle):
+                state = ridge_update(state, x, outcomes[learnt], block)
+            else:
+                state = oracle.update(state, x, outcomes[learnt], block if oracle.blocks > 1 else None)
+        if progress is not None:
+            progress(batch.stop, log.rounds)
+    return Predicted(np.concatenate([part.played for part in parts]), np.concatenate([part.expected for part in parts]))
 
 
 class Predicted(NamedTuple):

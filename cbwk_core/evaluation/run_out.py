@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,11 @@ from cbwk_core.evaluation.bootstrap import blocks, draw_counts
 
 # The maximal number of blocks of a flight. The time of running out is interpolated within a block.
 BLOCKS_MAX = 500
+# The latest time of running out, as a share of the flight: a budget that lasts longer plays no part.
+SHARE_MAX = 3.0
+# A resource may be the first to run out if its time, less so many standard errors, is below the first of all times,
+# plus as many.
+CONTENDING_ERRORS = 2.0
 
 
 class Interval(NamedTuple):
@@ -40,58 +46,113 @@ class RunOut(NamedTuple):
     lasts: float  # share of the bootstrap flights in which all budgets last
 
 
-class _Ends(NamedTuple):
-    share: Array  # (flights,)
-    reward: Array  # (flights,)
-    resource: Integers  # (flights,), -1 if all budgets last
+class _Flights(NamedTuple):
+    """The paths of flights along the log: of the rounds, of the reward and of each cost."""
+
+    paths: Array  # (flights, blocks, 2 + d), sums until the end of each block
+
+    def ends(self, budget: Array) -> Array:
+        """Return the share of the flight after which each budget is spent: (flights, d), up to `SHARE_MAX`.
+
+        Beyond the end of the log, a flight goes on at its mean rate.
+        """
+        ends = np.full((self.paths.shape[0], budget.size), SHARE_MAX)
+        flights, total = np.arange(self.paths.shape[0]), self.paths[:, -1, 0]
+        for j, granted in enumerate(budget):
+            path = self.paths[:, :, 2 + j]
+            over, spent = path > granted, path[:, -1]
+            first = over.argmax(axis=1)
+            after, before = self.paths[flights, first], self._before(first)
+            step = after[:, 2 + j] - before[:, 2 + j]
+            part = (granted - before[:, 2 + j]) / np.where(step > 0.0, step, 1.0)
+            inside = (before[:, 0] + part * (after[:, 0] - before[:, 0])) / total
+            later = np.divide(granted, spent, out=np.full(spent.size, SHARE_MAX), where=spent * SHARE_MAX > granted)
+            ends[:, j] = np.where(over.any(axis=1), np.minimum(inside, 1.0), np.clip(later, 1.0, SHARE_MAX))
+        return ends
+
+    def rewards(self, share: Array) -> Array:
+        """Return the reward of each flight until that share of it: (flights,)."""
+        flights, reached = np.arange(self.paths.shape[0]), share * self.paths[:, -1, 0]
+        first = np.minimum((self.paths[:, :, 0] < reached[:, None]).sum(axis=1), self.paths.shape[1] - 1)
+        after, before = self.paths[flights, first], self._before(first)
+        rounds = after[:, 0] - before[:, 0]
+        part = (reached - before[:, 0]) / np.where(rounds > 0.0, rounds, 1.0)
+        return np.asarray(before[:, 1] + np.clip(part, 0.0, 1.0) * (after[:, 1] - before[:, 1]))
+
+    def _before(self, block: Integers) -> Array:
+        flights = np.arange(self.paths.shape[0])
+        return np.where((block > 0)[:, None], self.paths[flights, np.maximum(block - 1, 0)], 0.0)
 
 
 def run_out(
-    rows: Array, budget: Array, horizon: int, *, level: float, replicates: int, rng: np.random.Generator
+    rows: Array,
+    budget: Array,
+    horizon: int,
+    *,
+    level: float,
+    replicates: int,
+    rng: np.random.Generator,
+    known: Array | None = None,
+    segments: int = 1,
 ) -> RunOut:
     """Return when the budgets (d,) run out, from the estimated reward and costs of each round (n, 1 + d) in time order.
 
     The log represents a flight of `horizon` rounds, so each of its n rounds counts horizon / n times. The interval
     comes from flights that consist of the log's blocks, drawn with replacement and sorted by time.
 
+    known (n, 1 + d): the part of the rows that was predicted; None if the rows are exact. The rest of the rows is noise
+    around a small mean. A budget that were followed along this noise would be reached too early, so the rest is spread
+    evenly over each of some `segments` of the log. The first of several estimated times is early, too, by chance;
+    the estimate and the upper end are those of intersection bounds (Chernozhukov, Lee & Rosen 2013): each time counts
+    with as many standard errors more as the largest error of the resources that may be the first has in half of the
+    replicates (for the upper end, in all but the tail).
+
     >>> rows = np.tile([0.5, 0.25], (1000, 1))
     >>> end = run_out(rows, np.array([125.0]), 1000, level=0.95, replicates=50, rng=np.random.default_rng(1))
     >>> end.share.value, end.reward.value, end.resource
     (0.5, 250.0, 0)
     """
-    sums = blocks(rows, BLOCKS_MAX) * (horizon / rows.shape[0])
-    logged = _ends(np.ones((1, sums.shape[0])), sums, budget)
-    drawn = _ends(draw_counts(sums.shape[0], replicates, rng), sums, budget)
-    tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
-    resource = int(logged.resource[0])
+    scale, d = horizon / rows.shape[0], budget.size
+    predicted = rows if known is None else known
+    sums, rest = blocks(predicted, BLOCKS_MAX) * scale, blocks(rows - predicted, BLOCKS_MAX)[:, 1:] * scale
+    knots = np.linspace(0, len(sums), min(segments, len(sums)) + 1).round().astype(np.int64)
+    logged = _flown(np.ones((1, len(sums))), sums, rest, knots)
+    drawn = _flown(draw_counts(len(sums), replicates, rng), sums, rest, knots)
+    times, copies = logged.ends(budget)[0], drawn.ends(budget)
+    errors = copies.std(axis=0)
+    late = np.divide(copies - times, errors, out=np.zeros_like(copies), where=errors > 0.0)
+    first = times - CONTENDING_ERRORS * errors <= (times + CONTENDING_ERRORS * errors).min()
+    largest = late[:, first].max(axis=1)
+    tail = (1.0 - level) / 2.0
+    shift = float(np.median(largest)) * errors if known is not None and first.sum() > 1 else np.zeros(d)
+    share = min(1.0, float((times + shift).min()))
+    lower = min(share, float(np.quantile(copies, tail, axis=0).min()))
+    upper = max(share, min(1.0, float((times + np.quantile(largest, 1.0 - tail) * errors).min())))
+    shares = np.minimum((copies + shift).min(axis=1), 1.0)
+    earned, rewards = float(logged.rewards(np.array([share]))[0]), drawn.rewards(shares)
+    ends = np.quantile(rewards, [tail, 1.0 - tail]) + earned - np.median(rewards)
     return RunOut(
-        share=Interval(float(logged.share[0]), *np.quantile(drawn.share, tails).tolist()),
-        reward=Interval(float(logged.reward[0]), *np.quantile(drawn.reward, tails).tolist()),
-        resource=None if resource < 0 else resource,
-        lasts=float((drawn.resource < 0).mean()),
+        share=Interval(share, lower, upper),
+        reward=Interval(earned, min(earned, float(ends[0])), max(earned, float(ends[1]))),
+        resource=None if share >= 1.0 else int((times + shift).argmin()),
+        lasts=float((shares >= 1.0).mean()),
     )
 
 
-def _ends(counts: Array, sums: Array, budget: Array) -> _Ends:
-    """Return the ends of flights that contain each block counts (flights, blocks) times; sums: (blocks, 2 + d)."""
+def _flown(counts: Array, sums: Array, rest: Array, knots: Integers) -> _Flights:
+    """Return flights that contain each block counts (flights, blocks) times.
+
+    sums: rounds, predicted reward and costs of each block (blocks, 2 + d). rest (blocks, 1 + d): what the estimates add
+    to the predictions; it is spread over the rounds between two knots.
+    """
     steps = counts[:, :, None] * sums
-    paths = steps.cumsum(axis=1)
-    flights = np.arange(counts.shape[0])
-    total = paths[:, -1, 0]
-    share, reward = np.ones(flights.size), paths[:, -1, 1].copy()
-    resource = np.full(flights.size, -1)
-    for j, granted in enumerate(budget):
-        over = paths[:, :, 2 + j] > granted
-        first = over.argmax(axis=1)
-        after, step = paths[flights, first], steps[flights, first]
-        spent = step[:, 2 + j]
-        part = (after[:, 2 + j] - granted) / np.where(spent > 0.0, spent, 1.0)
-        ended = (after[:, 0] - part * step[:, 0]) / total
-        sooner = over.any(axis=1) & (ended < share)
-        share = np.where(sooner, ended, share)
-        reward = np.where(sooner, after[:, 1] - part * step[:, 1], reward)
-        resource = np.where(sooner, j, resource)
-    return _Ends(share, reward, resource)
+    for start, stop in pairwise(knots.tolist()):
+        here = slice(start, stop)
+        rounds = steps[:, here, 0]
+        total = np.maximum(rounds.sum(axis=1), np.finfo(np.float64).tiny)
+        added = (counts[:, here] @ rest[here]) / total[:, None]
+        steps[:, here, 1:] += rounds[:, :, None] * added[:, None, :]
+    return _Flights(steps.cumsum(axis=1))
 
 
 def run_out_sentence(end: RunOut, names: Sequence[str] | None = None) -> str:

@@ -20,9 +20,9 @@ from cbwk_core.ticket import NULL_ARM, Ticket
 class Trained:
     """A policy that is trained on the log, round by round.
 
-    Its oracle learns the outcomes of the logged arms. Its prices follow its own predicted costs, expected over its own
-    probabilities. Its probabilities in a round depend on earlier rounds only, so the estimators stay unbiased in each
-    round. Limitation: if the policy had played its own arms, it would have learnt from other outcomes.
+    Its oracle learns the outcomes of the logged arms. Its prices follow its own predicted rewards and costs, expected
+    over its own probabilities. Its probabilities in a round depend on earlier rounds only, so the estimators stay
+    unbiased in each round. Limitation: if the policy had played its own arms, it would have learnt from other outcomes.
 
     >>> log = Log.of(features=np.ones((3, 1)), eligible=np.ones((3, 2), dtype=bool), arm=[0, 1, 0],
     ...              propensity=[0.5] * 3, reward=[0, 1, 0], costs=[[0.5]] * 3)
@@ -58,15 +58,17 @@ def _step(policy: SquareCBwK, state: State, log: Log, chosen: Array, rows: slice
     choice = policy.decide(state, x, np.zeros(size), exclude=~log.eligible[rows])
     given = choice.probabilities[:, :-1]
     predictions, rho = policy.predict(state, x), choice.ticket.rho
-    expected = np.matmul(given[:, None, :], predictions)[:, 0]
+    # What a ticket counts of the arm that is drawn, in expectation over all arms. The ticket of the choice would count
+    # the arm that a uniform of 0 draws: the first one, so the answer would depend on the numbers of the arms.
+    expected = np.matmul(given[:, None, :], np.maximum(predictions, 0.0))[:, 0]
     plays = given.any(axis=1)
     own = Ticket.of(
         arm=np.where(plays, 0, NULL_ARM),
         features=np.zeros((size, policy.dimension)),
         reward=expected[:, 0],
-        costs=np.maximum(expected[:, 1:], 0.0),
+        costs=expected[:, 1:],
         rho=rho,
-        value=choice.ticket.value,
+        value=expected[:, 0],
         round=choice.ticket.round,
         hold=np.zeros((size, policy.resources)),
     )

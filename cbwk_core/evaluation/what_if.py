@@ -26,9 +26,16 @@ from cbwk_core.ticket import NULL_ARM
 
 # What a reader of the flights must know. The service shows this text with the result.
 ASSUMPTION = (
-    "Requests do not depend on earlier decisions. If the policy plays the logged arm, the outcome is the logged one. "
-    "Otherwise the outcome is the prediction of a model plus the error of the model in a random round of that arm. "
-    "To judge the error of this method, compare the flight that has the original budgets to what happened."
+    "Assumptions: (1) Requests, and the arms that they offer, do not depend on earlier decisions. "
+    "(2) If the policy plays the logged arm, the outcome is the logged one. "
+    "(3) Otherwise the outcome is the prediction of a linear model of the whole log plus the error of the model in a "
+    "random round of that arm, cut to what is possible: the errors of an arm are alike in all contexts and at all "
+    "times, and an arm without outcomes has the model's prediction. "
+    "(4) The outcomes that the log lacks are like those that it has. "
+    "(5) Every outcome is known before the next decisions, and no decision expires or is voided. "
+    "(6) The policy starts untaught, in one stage, plays for the rounds of the log without hold-out or shadow mode, "
+    "decides a few rounds at once (a quarter of the root of the rounds before) and does not watch for changes there. "
+    "To judge the error of all this, compare the flight that has the original budgets to what happened."
 )
 # The maximal number of points of a curve: a chart shows no more.
 POINTS_MAX = 200
@@ -78,6 +85,7 @@ class _World(NamedTuple):
     log: Log
     fitted: Fitted
     errors: Array  # (rounds with a real arm, 1 + d), outcome - prediction, sorted by arm
+    ranges: Array  # (2, 1 + d), what an outcome can be: [0, 1] or [0, max cost], and whatever was logged
     starts: Integers  # (arms + 1,), the first row of each arm in `errors`
     fold: Integers  # (n,)
 
@@ -112,7 +120,7 @@ def what_if_budgets(
     changed = replace(policy, budget=budget)
     configuration = OutcomeModel() if model is None else model
     fitted = cross_fit(log, configuration, np.append(1.0, policy.problem.unit), jobs=jobs)
-    world = _world(log, fitted)
+    world = _world(log, fitted, policy.problem.unit)
     streams = rng.spawn(runs)
     arguments = [(world, simulated, deepcopy(stream)) for simulated in (changed, policy) for stream in streams]
     flights = in_parallel(_fly, arguments, jobs=jobs, prefer="processes", per_worker=1, progress=progress)
@@ -143,7 +151,7 @@ def _points(rounds: int) -> Integers:
     return np.unique(np.linspace(1, rounds, min(POINTS_MAX, rounds)).round().astype(np.int64))
 
 
-def _world(log: Log, fitted: Fitted) -> _World:
+def _world(log: Log, fitted: Fitted, max_cost: Array) -> _World:
     played = np.flatnonzero(log.played)
     order = played[np.argsort(log.arm[played], kind="stable")]
     fold = fold_of(log.rounds, len(fitted.states))
@@ -152,7 +160,9 @@ def _world(log: Log, fitted: Fitted) -> _World:
         chunk = order[start : start + CHUNK_ROWS]
         predicted = fitted.predict(log.features[chunk], fold[chunk])[np.arange(chunk.size), log.arm[chunk]]
         errors[start : start + CHUNK_ROWS] -= predicted
-    return _World(log, fitted, errors, np.searchsorted(log.arm[order], np.arange(log.arms + 1)), fold)
+    logged = log.outcomes
+    ranges = np.stack([np.minimum(logged.min(axis=0), 0.0), np.maximum(logged.max(axis=0), np.append(1.0, max_cost))])
+    return _World(log, fitted, errors, ranges, np.searchsorted(log.arm[order], np.arange(log.arms + 1)), fold)
 
 
 class _Flight(NamedTuple):
@@ -188,7 +198,7 @@ def _fly(world: _World, policy: SquareCBwK, rng: np.random.Generator) -> _Flight
 
 
 def _outcomes(world: _World, rows: slice, arm: Integers, error_uniforms: Array) -> Array:
-    """Return the logged outcomes of logged arms; for other arms the prediction plus the error of a drawn round."""
+    """Return the logged outcomes of logged arms; for other arms the prediction plus the error of a drawn round, cut."""
     log = world.log
     outcomes = log.outcomes_of(rows)
     other = np.flatnonzero((arm != log.arm[rows]) & (arm != NULL_ARM))
@@ -200,6 +210,7 @@ def _outcomes(world: _World, rows: slice, arm: Integers, error_uniforms: Array) 
         known = count > 0
         drawn = first[known] + (error_uniforms[other][known] * count[known]).astype(np.int64)
         outcomes[other[known]] += world.errors[drawn]
+        outcomes[other] = np.clip(outcomes[other], *world.ranges)
     return outcomes
 
 

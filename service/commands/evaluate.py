@@ -108,6 +108,7 @@ def _print_result(result: dict[str, Any]) -> None:
             for warning in item["warnings"]:
                 typer.echo(f"  caution: {warning['text']}")
         typer.echo(f"\n{result['restriction']}")
+        typer.echo(result["candidates"][0].get("validity") or "")
     if result["what_if"] is not None:
         _print_what_if(result["what_if"])
 

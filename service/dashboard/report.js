@@ -63,8 +63,9 @@ function headElements(view, result) {
   return [
     h("dl", { class: "facts big below" }, shown.map(fact)),
     ...(result.candidates.length ? [h("p", { class: "note" }, result.restriction), h("p", { class: "note" },
-      `Below each estimate are its ${percent(result.level, 1)} intervals: by bootstrap and by empirical Bernstein, `,
-      "which is wider and valid for any number of rounds.")] : []),
+      `Below each estimate are its ${percent(result.level, 1)} intervals: by bootstrap, extended to a confidence `,
+      "sequence, and by empirical Bernstein, which is wider and valid for any number of rounds. ",
+      result.candidates[0].validity ?? "")] : []),
   ];
 }
 

@@ -27,6 +27,8 @@ from service.domain.stage_one import is_under_way
 from service.problems import Invalid, Problem
 
 HOLDOUT, SHADOW = "holdout", "shadow"
+# The first version of the rules in which the value of a baseline's decision is that of the baseline's arm.
+VALUED_ARM_RULES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +133,15 @@ def _choice_of(
     features = options.features[:, arm] if options.features.ndim == 3 else options.features
     hold = np.array([options.holds[arm]], dtype=np.float64) if real else np.zeros_like(old.hold)
     costs = predicted[:, 1:]
+    # Rules 1 and 2 counted what the policy's own arm was predicted to earn; stored campaigns go on with it.
+    value = old.value if campaign.rules < VALUED_ARM_RULES else np.maximum(predicted[:, 0], 0.0)
     ticket = Ticket.of(
         arm=frozen(np.array([arm])),
         features=frozen(features * float(real)),
         reward=predicted[:, 0],
         costs=np.maximum(costs, 0.0) if campaign.policy.variant.value_prices else costs,
         rho=old.rho,
-        value=old.value,
+        value=value,
         round=old.round,
         hold=hold,
         context=old.context,

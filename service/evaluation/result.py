@@ -123,6 +123,7 @@ def _candidate(
         budget=np.array(campaign.budgets, dtype=np.float64),
         horizon=campaign.horizon,
         level=level,
+        adaptive=True,  # the policy of a campaign learns
         progress=progress,
     )
     end = estimates.run_out
@@ -134,6 +135,7 @@ def _candidate(
         "overlap": estimates.overlap._asdict(),
         "weight_max": estimates.weight_max,
         "weight_max_from": estimates.weight_max_from,
+        "validity": estimates.validity,
         "warnings": [caution._asdict() for caution in estimates.cautions],
         "run_out": {
             "share": end.share._asdict(),
@@ -152,6 +154,7 @@ def _estimate(campaign: Campaign, estimate: evaluation.Estimate) -> dict[str, An
             "error": float(estimate.error[index]) / unit,
             "bootstrap": (estimate.bootstrap[index] / unit).tolist(),
             "bernstein": (estimate.bernstein[index] / unit).tolist(),
+            "sequence": (estimate.sequence[index] / unit).tolist(),
         }
 
     costs = {name: mean(1 + index, float(ONE)) for index, name in enumerate(campaign.resources)}

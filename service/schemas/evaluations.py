@@ -101,12 +101,17 @@ class EvaluationSummary(View):
 
 
 class EstimatedMean(View):
-    """A mean per round with two intervals of the requested level."""
+    """A mean per round, cut to what is possible, with intervals of the requested level."""
 
     value: float = shown(0.04)
     error: float = shown(0.002, "standard error")
-    bootstrap: list[float | None] = shown([0.036, 0.044], "lower and upper end")
+    bootstrap: list[float | None] = shown([0.034, 0.046], "lower and upper end; it contains the sequence")
     bernstein: list[float | None] = shown([0.0, 0.08], "lower and upper end, valid at any number of rounds")
+    sequence: list[float | None] | None = Field(
+        default=None,
+        examples=[[0.034, 0.046]],
+        description="asymptotic confidence sequence, valid however often it is looked at; not in results of 0.1",
+    )
 
 
 class Estimated(View):
@@ -156,12 +161,17 @@ class CandidateResult(View):
 
     candidate: dict[str, Any] = shown({"type": "uniform"})
     estimates: Estimators
-    effective_sample_size: float = shown(5210.4)
+    effective_sample_size: float = shown(5210.4, "rounds / mean of Σ π²/p over all arms, from stored probabilities")
     overlap: dict[str, float | None] = shown(
         {"effective": 5210.4, "weight_mean": 1.002, "mass": 1.0, "unsupported": 0.0}
     )
     weight_max: float = shown(21.7)
     weight_max_from: str = shown("probabilities", "origin of the bound on weights: probabilities, or the largest seen")
+    validity: str | None = Field(
+        default=None,
+        examples=["IPS and DR stay unbiased."],
+        description="which estimators and intervals stay valid; not in results of version 0.1",
+    )
     warnings: list[Warned] = shown([])
     run_out: RunOutView
     summary: str = shown(

@@ -3,9 +3,9 @@ import pytest
 
 from cbwk_core.evaluation import RESTRICTION, FixedArm, FromFunction, Log, Uniform, evaluate
 from cbwk_core.evaluation.weights import effective_sample_size
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
-WORLD = World.of(1)
+WORLD = LoggedWorld.of(1)
 LOG = WORLD.log(500, np.random.default_rng(1))
 
 
@@ -71,6 +71,75 @@ def test_probabilities_that_cannot_be_true_are_cautioned_against():
     wrong = two_armed(4000, 0.5, propensity=np.full(4000, 0.4), probabilities=None)
     assert "weight_mean" not in codes(ask(honest, FixedArm(1), max_cost=1.0))
     assert "weight_mean" in codes(ask(wrong, FixedArm(1), max_cost=1.0))
+
+
+def rarely_played(rounds, seed, least=1e-3):
+    """A log with right probabilities whose arm 2 is hardly ever played."""
+    rng = np.random.default_rng(seed)
+    probabilities = np.tile([0.6, 0.4 - least, least], (rounds, 1))
+    arm = (rng.random((rounds, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
+    return Log.of(
+        features=np.ones((rounds, 1)), eligible=np.ones((rounds, 3), dtype=bool), arm=arm,
+        propensity=probabilities[np.arange(rounds), arm], reward=rng.random(rounds) < 0.3,
+        costs=np.full((rounds, 1), 0.5), probabilities=probabilities,
+    )  # fmt: skip
+
+
+def test_a_right_log_is_not_accused_of_wrong_probabilities():
+    """Most of these logs never play arm 2, so their weights alone seem to prove that their mean is wrong."""
+    accused = absent = 0
+    for seed in range(60):
+        log = rarely_played(300, seed)
+        absent += not (log.arm == 2).any()
+        accused += "weight_mean" in codes(ask(log, Uniform(), max_cost=1.0, replicates=2))
+    assert absent > 30
+    assert accused == 0
+
+
+def test_wrong_probabilities_are_found_out_although_every_arm_has_some():
+    honest = two_armed(4000, 0.5)
+    told = np.tile([0.6, 0.4], (4000, 1))
+    wrong = Log.of(**{**vars(honest), "probabilities": told, "propensity": told[np.arange(4000), honest.arm]})
+    assert "weight_mean" in codes(ask(wrong, FixedArm(1), max_cost=1.0, replicates=2))
+
+
+def test_the_effective_size_counts_weights_that_were_never_drawn():
+    logs = (rarely_played(3000, seed, least=2e-4) for seed in range(20))
+    log, target = next(log for log in logs if not (log.arm == 2).any()), [1 / 3, 1 / 3, 1 / 3]
+    found = ask(log, Uniform(), max_cost=1.0, replicates=2)
+    p = log.probabilities[0]
+    assert found.overlap.effective == pytest.approx(3000 / sum(t * t / q for t, q in zip(target, p, strict=True)))
+    weights = np.array(target)[log.arm] / log.propensity
+    assert effective_sample_size(weights) > 2000 > 200 > found.overlap.effective
+    assert "effective_sample_size" in codes(found)
+
+
+def test_the_effective_size_is_the_mean_of_many_draws_of_the_log():
+    """n·E[w]²/E[w²] by brute force, with the arms of every round drawn again many times."""
+    rng, log = np.random.default_rng(2), WORLD.log(400, np.random.default_rng(5))
+    given = np.concatenate([log.probabilities, 1.0 - log.probabilities.sum(axis=1, keepdims=True)], axis=1)
+    uniform = Uniform().probabilities(log)
+    squares = []
+    for _ in range(300):
+        arm = (rng.random((400, 1)) > given.cumsum(axis=1)).sum(axis=1)
+        real = np.flatnonzero(arm < 4)
+        squares.append((np.square(uniform[real, arm[real]] / given[real, arm[real]])).sum() / 400)
+    assert ask(replicates=2, log=log).overlap.effective == pytest.approx(400 / np.mean(squares), rel=0.02)
+
+
+def test_estimates_are_cut_to_what_is_possible():
+    rng = np.random.default_rng(4)
+    log = two_armed(40, 0.55, reward=np.ones(40), costs=np.full((40, 1), 0.9 + 0.1 * rng.random()))
+    weights = (log.arm == 1) / 0.55
+    assert weights.mean() > 1.0, "uncut, the mean reward would be more than 1"
+    found = ask(log, FixedArm(1), max_cost=1.0, replicates=50)
+    for estimate in (found.ips, found.snips, found.dr):
+        assert estimate.value.max() <= 1.0
+        for ends in (estimate.bootstrap, estimate.bernstein, estimate.sequence):
+            assert (ends[:, 0] <= estimate.value).all()
+            assert (estimate.value <= ends[:, 1]).all()
+            assert ends.min() >= 0.0
+            assert ends.max() <= 1.0
 
 
 def test_a_policy_the_log_never_plays_is_cautioned_against_and_the_mass_is_told():

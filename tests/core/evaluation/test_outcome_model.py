@@ -3,7 +3,7 @@ import pytest
 
 from cbwk_core.evaluation import Log, OutcomeModel
 from cbwk_core.evaluation.outcome_model import cross_fit, fold_of, predict_rows, with_constant
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
 UNIT = np.array([1.0, *MAX_COST])
 
@@ -23,7 +23,7 @@ def shared_log(rng, rounds=120):
 @pytest.mark.parametrize("model", ["per_arm", "shared"])
 def test_the_closed_form_is_where_the_oracle_arrives_row_by_row(model):
     rng = np.random.default_rng(1)
-    log = shared_log(rng) if model == "shared" else World.of(1).log(200, rng)
+    log = shared_log(rng) if model == "shared" else LoggedWorld.of(1).log(200, rng)
     fitted = cross_fit(log, OutcomeModel(folds=3), UNIT)
     fold, played = fold_of(log.rounds, 3), log.played
     for k, state in enumerate(fitted.states):
@@ -39,7 +39,7 @@ def test_the_closed_form_is_where_the_oracle_arrives_row_by_row(model):
 
 @pytest.mark.parametrize("model", [OutcomeModel(), OutcomeModel(link="logistic"), OutcomeModel(oracle="gradient")])
 def test_a_round_is_predicted_by_a_fit_that_has_not_seen_it(model):
-    log = World.of(1).log(100, np.random.default_rng(1))
+    log = LoggedWorld.of(1).log(100, np.random.default_rng(1))
     row = int(np.flatnonzero(log.played)[7])
     reward = log.reward.copy()
     reward[row] = 1.0 - reward[row]
@@ -52,7 +52,7 @@ def test_a_round_is_predicted_by_a_fit_that_has_not_seen_it(model):
 
 
 def test_the_model_learns_the_means_of_the_world_in_its_own_units():
-    world = World.of(1)
+    world = LoggedWorld.of(1)
     log = world.log(20_000, np.random.default_rng(1))
     fitted = cross_fit(log, OutcomeModel(), UNIT)
     predicted = fitted.predict(world.features, np.zeros(len(world.features), dtype=np.int64))
@@ -62,7 +62,7 @@ def test_the_model_learns_the_means_of_the_world_in_its_own_units():
 
 
 def test_predictions_are_reduced_to_the_arm_played_and_the_expectation_over_the_target():
-    world = World.of(1)
+    world = LoggedWorld.of(1)
     log = world.log(300, np.random.default_rng(1))
     fitted = cross_fit(log, OutcomeModel(), UNIT)
     ranges = np.array([[0.0, 0.4], [0.0, 1.0], [0.0, 2.0]])

@@ -6,9 +6,9 @@ from distributed import Client, LocalCluster
 from cbwk_core import SquareCBwK
 from cbwk_core.evaluation import PROGRESS_TOTAL, FromFunction, OutcomeModel, evaluate, what_if_budgets
 from cbwk_core.evaluation.parallel import in_parallel
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
-WORLD = World.of(3)
+WORLD = LoggedWorld.of(3)
 LOG = WORLD.log(400, np.random.default_rng(3))
 
 

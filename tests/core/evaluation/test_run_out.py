@@ -3,7 +3,7 @@ import pytest
 
 from cbwk_core.evaluation import FromFunction, Interval, RunOut, evaluate, run_out_sentence
 from cbwk_core.evaluation.run_out import run_out
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
 
 def end(rows, budget, horizon=None, replicates=200):
@@ -51,7 +51,7 @@ def test_no_budget_ends_at_once():
 
 
 def test_intervals_hold_the_true_end_about_as_often_as_they_say():
-    world = World.of(5)
+    world = LoggedWorld.of(5)
     target = world.targets()["leaning"]
     reward, first, _ = world.truth(target)
     budget = 0.6 * first * 1000

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from cbwk_core import SquareCBwK
-from cbwk_core.evaluation import FixedArm, FromFunction, Log, Trained, Uniform
+from cbwk_core.evaluation import FixedArm, FromFunction, Log, Trained, Uniform, evaluate
 from cbwk_core.evaluation.targets import restrict
-from tests.core.evaluation.worlds import MAX_COST, World
+from cbwk_core.simulation.logged_world import MAX_COST, LoggedWorld
 
-WORLD = World.of(1)
+WORLD = LoggedWorld.of(1)
 LOG = WORLD.log(600, np.random.default_rng(1))
 
 
@@ -88,6 +88,44 @@ def test_a_trained_policy_learns_the_outcomes_of_the_log_as_its_oracle_would_alo
     late = slice(500, 600)
     best = np.where(LOG.eligible, predicted, -np.inf)[late].argmax(axis=1)
     assert (given[late].argmax(axis=1) == best).mean() > 0.9
+
+
+def two_arms_of_different_value(rounds=1500):
+    """A log in which arm 0 earns nothing at no cost and arm 1 earns and costs; the budget pays for a fifth of it."""
+    rng = np.random.default_rng(3)
+    arm = rng.integers(2, size=rounds)
+    # Before the first outcome all arms are alike and the first one takes what the others leave: let there be one arm.
+    arm[0], eligible = 1, np.ones((rounds, 2), dtype=bool)
+    eligible[0, 0] = False
+    probabilities = eligible / eligible.sum(axis=1, keepdims=True)
+    return Log.of(
+        features=rng.random((rounds, 1)),
+        eligible=eligible,
+        arm=arm,
+        propensity=probabilities[np.arange(rounds), arm],
+        reward=arm * (rng.random(rounds) < 0.6) + 0.02 * rng.random(rounds),
+        costs=arm[:, None] * (0.5 + 0.5 * rng.random((rounds, 1))),
+        probabilities=probabilities,
+    )
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors", "practical"])
+def test_renumbering_the_arms_changes_nothing_for_a_trained_policy(preset):
+    log = two_arms_of_different_value()
+    other = Log.of(
+        **{**vars(log), "arm": 1 - log.arm, "eligible": log.eligible[:, ::-1], "offered": log.offered[:, ::-1],
+           "probabilities": log.probabilities[:, ::-1]}
+    )  # fmt: skip
+    own = SquareCBwK(
+        arms=2, dimension=1, resources=1, horizon=log.rounds, budget=0.1 * log.rounds, model="per_arm", preset=preset
+    )
+    given, renumbered = (Trained(own).probabilities(each) for each in (log, other))
+    np.testing.assert_allclose(given, renumbered[:, ::-1], atol=1e-9)
+    ends = [
+        evaluate(each, Trained(own), rng=np.random.default_rng(1), reward_range=(0.0, 1.1), budget=0.1 * log.rounds)
+        for each in (log, other)
+    ]
+    assert ends[0].run_out.share.value == pytest.approx(ends[1].run_out.share.value)
 
 
 def test_a_trained_policy_plays_only_eligible_arms():

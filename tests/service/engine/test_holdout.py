@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from cbwk_core.evaluation import FixedArm, evaluate
 from service.commands.console import campaign_ids
@@ -15,6 +16,7 @@ from service.domain.stage_one import rounds_of
 from service.engine import prune, replay
 from service.engine.cache import load_campaign
 from service.evaluation.campaign_log import read_log
+from service.store import tables
 from tests.service.evaluation.logs import COSTS, REWARDS, campaign
 from tests.service.http_client import served
 
@@ -170,6 +172,21 @@ def test_in_shadow_mode_the_callers_arm_is_answered_held_learnt_from_and_compare
     assert "unsupported" in {caution.code for caution in found.cautions}
     for line in client("GET", "/admin/campaigns/c/export?format=dsjson").text.splitlines():
         assert json.loads(line)["p"] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("changes", [{"holdout": {"fraction": 0.5, "arm": "a"}}, {"mode": "shadow"}])
+def test_the_ticket_of_a_baseline_has_the_value_of_its_own_arm(client, changes):
+    make(client, **changes)
+    play(client, 100, **({"baseline_arm": "a"} if "mode" in changes else {}))
+    stored, replaced = tables.decision, 0
+    with client.database.read() as connection:
+        rows = connection.execute(select(stored.c.reason, stored.c.numbers)).all()
+    for reason, numbers in rows:
+        reward, value = np.frombuffer(numbers, dtype="<f8")[:2]
+        assert value == max(reward, 0.0)
+        replaced += reason in ("holdout", "shadow")
+    assert replaced > 30
+    assert is_sound(client) == 100
 
 
 def test_a_shadowed_arm_that_cannot_be_paid_is_null(client):

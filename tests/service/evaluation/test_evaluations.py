@@ -12,6 +12,7 @@ import orjson
 import pytest
 from sqlalchemy import insert, select
 
+from service.evaluation.campaign_log import read_log
 from service.evaluation.runner import Evaluations, end_interrupted
 from service.problems import Unavailable
 from service.store import tables
@@ -59,8 +60,9 @@ def test_the_inverse_propensity_score_is_that_of_the_exported_log(client, result
     cost = sum(w * (decision["costs"] or {"usd": 0})["usd"] for w, decision in weighted) / len(kept)
     assert fixed["reward"]["value"] == pytest.approx(reward, abs=1e-9)
     assert fixed["costs"]["usd"]["value"] == pytest.approx(cost, abs=1e-9)
-    effective = sum(weights) ** 2 / sum(w * w for w in weights)
-    assert result["candidates"][0]["effective_sample_size"] == pytest.approx(effective)
+    log = read_log(client.database, "c", rounds_max=1000, advanced=lambda done, todo: None).log
+    squares = sum(1.0 / p for p in log.probabilities[:, 1].tolist() if p > 0)
+    assert result["candidates"][0]["effective_sample_size"] == pytest.approx(len(kept) ** 2 / squares)
 
 
 def test_the_result_says_when_budgets_run_out_how_sure_it_is_and_what_it_is_restricted_to(result):
@@ -75,6 +77,8 @@ def test_the_result_says_when_budgets_run_out_how_sure_it_is_and_what_it_is_rest
         for mean in (estimate["reward"], estimate["costs"]["usd"]):
             assert mean["bootstrap"][0] <= mean["value"] <= mean["bootstrap"][1]
             assert mean["bernstein"][0] <= mean["value"] <= mean["bernstein"][1]
+            assert mean["bootstrap"][0] <= mean["sequence"][0] <= mean["sequence"][1] <= mean["bootstrap"][1]
+    assert "IPS and DR stay unbiased" in fixed["validity"]
     assert other["candidate"]["policy"]["oracle"]["kind"] == "gradient"
     # It paces its spend: 60 for 1,000 rounds.
     assert other["estimates"]["dr"]["costs"]["usd"]["value"] < fixed["estimates"]["dr"]["costs"]["usd"]["value"] / 2
