@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import ddot
 
-from cbwk_core.arrays import FLOAT, Array, Floats, freeze, frozen
+from cbwk_core.arrays import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.newton_state import FORGOTTEN, predicted_with_leverage_of_one
@@ -24,8 +24,8 @@ from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, State, columns
 from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket, TicketRow, only_row
 
-# Up to this many candidates a loop over plain floats is faster than numpy.
-CANDIDATES_MAX = 32
+# Up to about this many candidates a loop over plain floats is faster than numpy, so that one more costs no jump.
+CANDIDATES_MAX = 384
 _REASON = (POLICY,)
 _WHOLE, _FLAG = np.dtype(np.int64), np.dtype(np.bool_)
 
@@ -62,8 +62,8 @@ class Single:
         # Of each resource: the budget, and the columns of what is spent and held.
         terms = zip(problem.budget, self.terms, strict=True)
         self.accounts = [(budget, spent, held) for budget, (*_, spent, held, _) in terms]
-        # One read-only array per arm that `decide` may return, null last, so that index -1 is null here too.
-        self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(max(self.arms, CANDIDATES_MAX)), NULL_ARM)]
+        # One read-only array per arm of the policy, null last, so that index -1 is null here too.
+        self.arm_arrays = [frozen(np.array([arm])) for arm in (*range(self.arms), NULL_ARM)]
         self.constant_row = np.ones(self.dimension + 1)
         self.books_shape, self.books_bytes = (1, where.width), Floats(f"{where.width}d")
 
@@ -103,9 +103,10 @@ class Single:
         price_row = np.array([prices])
         for array in (numbers, chosen, predictions, price_row):
             freeze(array)
-        ticket = partial(self._ticket, books, chosen, predictions, arm)
+        played = self.arm_arrays[arm] if arm < self.arms else frozen(np.array([arm]))
+        ticket = partial(self._ticket, books, chosen, predictions, played)
         thought = Thought(predictions[None], price_row, numbers[:, :1])
-        return Choice(self.arm_arrays[arm], numbers[0, 1:2], numbers[:, 2:], _REASON, ticket, thought)
+        return Choice(played, numbers[0, 1:2], numbers[:, 2:], _REASON, ticket, thought)
 
     def _candidates(self, features: Any) -> int:
         """How many candidates one request has; 0 unless its features have the right type and shape and are finite."""
@@ -154,9 +155,9 @@ class Single:
         charged[:, 1:] = pace.blocked(predictions[:, 1:], holds, shares)
         return charged
 
-    def _ticket(self, books: list[float], chosen: Array, predictions: Array, arm: int) -> Ticket:
-        """The ticket of a decision: chosen (1, dimension), predictions (candidates, 1 + d)."""
-        rho = [each for each, _ in self._paces(books)]
+    def _ticket(self, books: list[float], chosen: Array, predictions: Array, played: Integers) -> Ticket:
+        """The ticket of a decision: chosen (1, dimension), predictions (candidates, 1 + d), played (1,)."""
+        arm, rho = played.item(), [each for each, _ in self._paces(books)]
         if arm == NULL_ARM:
             reward, costs = 0.0, [0.0] * self.resources
             hold = costs
@@ -164,7 +165,7 @@ class Single:
             reward, *costs = predictions[arm].tolist()
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
             hold = self.hold[arm] if len(predictions) == self.arms else self.unit
-        return Ticket.of_one(self.arm_arrays[arm], chosen, reward, costs, rho, books[ROUND], hold)
+        return Ticket.of_one(played, chosen, reward, costs, rho, books[ROUND], hold)
 
     def commit(self, state: Any, ticket: Any) -> State | None:
         """Count one decision: the round advances, prices move at its predicted costs, its hold is taken.
