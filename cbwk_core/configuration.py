@@ -90,6 +90,11 @@ class Configuration:
         """What a snapshot of this configuration is marked with: everything that decides, the rules included."""
         return repr(self) if self.rules == 1 else f"{self!r} rules {self.rules}"
 
+    @property
+    def surprise_in_own_root(self) -> bool:
+        """Whether the square of a surprising cost counts in the root of its own price step (rules/dual.py)."""
+        return self.rules >= 3
+
     @cached_property
     def regressor(self) -> Oracle[Any]:
         """The oracle that predicts reward and costs."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import sqrt
 
-# The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed
-# (DESIGN.md, "Presets, and versions of the rules"). `practical` differs only in γ with the kernel oracle. 3: a decision
-# that a baseline makes has the value of its own arm in place of the value of the arm that the policy drew.
+# The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed; in
+# `practical` only γ with the kernel oracle. 3: a baseline's decision has the value of its own arm, and in `practical` a
+# surprising cost counts in the root of its own price step (DESIGN.md, "Presets, and versions of the rules").
 RULES_VERSION = 3
 RULES_KNOWN = (1, 2, 3)
 

@@ -297,7 +297,10 @@ def release(
     where, books = columns(state.resources), state.books.copy()
     difference = (paid / unit - guess) / policy.problem.rho
     waited = np.maximum(books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0) * settled.reshape(-1, lanes)
-    books[:, where.position] = dual.value_replacements(state.position, state.energy, difference)
+    in_own_root = policy.surprise_in_own_root
+    books[:, where.position] = dual.value_replacements(
+        state.position, state.energy, difference, in_own_root=in_own_root
+    )
     books[:, OPENED] -= _counted(ticket.arm != NULL_ARM, lanes)
     books[:, SETTLED] += _counted(settled, lanes)
     books[:, LEARNT] += _counted(weight, lanes)

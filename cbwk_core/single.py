@@ -45,6 +45,7 @@ class Single:
         problem, where = policy.problem, columns(policy.resources)
         self.oracle: Newton = policy.regressor
         self.parameters, self.gamma = policy.parameters, None if policy.gamma == "auto" else float(policy.gamma)
+        self.in_own_root = policy.surprise_in_own_root
         self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
         self.axes = 3 if self.shared else 2  # of features: (1, candidates, dimension) or (1, dimension)
@@ -215,7 +216,9 @@ class Single:
         rows = zip(self.terms, row.costs, row.hold, paid_costs)  # noqa: B905
         for (even, unit, _, position, energy, spent, held, predicted), guess, hold, paid in rows:
             actual = paid / unit
-            books[position] = dual.value_replacement_of_one(books[position], books[energy], (actual - guess) / even)
+            books[position] = dual.value_replacement_of_one(
+                books[position], books[energy], (actual - guess) / even, self.in_own_root
+            )
             books[spent] += paid
             books[held] -= hold
             books[predicted] -= guess
@@ -295,7 +298,9 @@ class Single:
                 guess, clipped = 0.0, raw
             rho, _ = pace.pace_of_one(budget - before / unit, 0.0, books[at_predicted], 0.0, rest)
             moved, books[energy] = dual.value_step_of_one(books[position], books[energy], (guess - rho) / even)
-            books[position] = dual.value_replacement_of_one(moved, books[energy], (actual - guess) / even)
+            books[position] = dual.value_replacement_of_one(
+                moved, books[energy], (actual - guess) / even, self.in_own_root
+            )
             books[spent] = before + paid
             off.append(raw - actual)
         errors[:] = off

@@ -294,7 +294,9 @@ class ValuePriced(PricedLearner[ValueDual]):
 
     def replaced(self, before: ValueDual, difference: Array) -> ValueDual:
         """Return the dual after the steps of the surprises."""
-        return before._replace(position=dual.value_replacements(before.position, before.energy, difference))
+        return before._replace(
+            position=dual.value_replacements(before.position, before.energy, difference, in_own_root=True)
+        )
 
 
 def _lifted(x: Array) -> Array:

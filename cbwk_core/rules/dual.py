@@ -11,6 +11,8 @@ brings all budgets to the smallest one. Log-weights are (lanes, d + 1), the slac
 λ*ᵀρ <= OPT, so with R̂, the mean predicted reward of the decisions, in place of OPT the optimal p_j lies in [0, 1]: this
 is the theorem's condition on the radius. Steps are relative, x_j = (c_j - ρ_t,j) / ρ_j and
 p_j += PRICE_STEP·x_j / √(1 + energy_j), where the energy is the sum of x_j² over all decisions at their predicted cost.
+From rules 3 on the square of a surprise x_j also counts in the root of its own step, √(1 + energy_j + x_j²): a rare
+cost of a thousand paces then moves the price by at most PRICE_STEP instead of to the ceiling.
 Positions p and energies are (lanes, d).
 """
 
@@ -119,20 +121,25 @@ def value_step_of_one(position: float, energy: float, excess: float) -> tuple[fl
     return _moved_of_one(position, energy, excess), energy
 
 
-def value_replacements(position: Array, energy: Array, difference: Array) -> Array:
+def value_replacements(position: Array, energy: Array, difference: Array, *, in_own_root: bool) -> Array:
     """Positions after n costs are known in place of predictions, (c - ĉ) / ρ being (n, lanes, d).
 
-    Part of the difference is noise, so PRICE_CORRECTION of it moves the price.
+    Part of the difference is noise, so PRICE_CORRECTION of it moves the price. in_own_root: its square counts in the
+    root of its own step.
 
-    >>> value_replacements(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[[1.0]]])).round(4)
+    >>> value_replacements(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[[1.0]]]), in_own_root=False).round(4)
     array([[0.045]])
+    >>> value_replacements(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[[1e6]]]), in_own_root=True).round(4)
+    array([[0.15]])
     """
-    return _walked(position, _step_length(PRICE_CORRECTION * difference, energy))
+    surprise = PRICE_CORRECTION * difference
+    return _walked(position, _step_length(surprise, energy + surprise * surprise if in_own_root else energy))
 
 
-def value_replacement_of_one(position: float, energy: float, difference: float) -> float:
+def value_replacement_of_one(position: float, energy: float, difference: float, in_own_root: bool) -> float:
     """`value_replacements` of one cost."""
-    return _moved_of_one(position, energy, PRICE_CORRECTION * difference)
+    surprise = PRICE_CORRECTION * difference
+    return _moved_of_one(position, energy + surprise * surprise if in_own_root else energy, surprise)
 
 
 def value_corrections(position: Array, energy: Array, difference: Array) -> Array:

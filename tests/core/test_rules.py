@@ -83,11 +83,12 @@ def test_price_steps_one_by_one_are_those_of_all_decisions_at_once(table, steps,
 def test_replaced_predictions_one_by_one_move_the_price_as_all_at_once(table, steps, data):
     position, energy = table
     difference = data.draw(arrays(np.float64, (steps, *position.shape), elements=excesses))
-    moved = dual.value_replacements(position, energy, difference)
+    in_own_root = data.draw(st.booleans())
+    moved = dual.value_replacements(position, energy, difference, in_own_root=in_own_root)
     for at in np.ndindex(position.shape):
         one = position[at].item()
         for step in range(steps):
-            one = dual.value_replacement_of_one(one, energy[at].item(), difference[(step, *at)].item())
+            one = dual.value_replacement_of_one(one, energy[at].item(), difference[(step, *at)].item(), in_own_root)
         assert one == moved[at]
         assert 0.0 <= one <= PRICE_CEILING
 
