@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from cbwk_core import NULL_ARM
+from cbwk_core import NULL_ARM, RULES_VERSION
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import unpacked
 from service.engine.commands import CreateCampaign, Decide, Feedback, PatchCampaign, SetStatus
@@ -19,6 +19,8 @@ from tests.service.engine.campaigns import accounts, config, rows, running, with
 
 ONE = 1_000_000
 COSTS = (0.0, 0.1, 0.2, 0.3, 0.4)
+# The campaign of the sessions as the engine makes it: with the newest rules.
+NEW_CAMPAIGN = Campaign(1, "c", 1, {**config(budget=100), "rules": RULES_VERSION})
 
 
 def test_the_same_decision_id_again_gets_the_same_answer(database):
@@ -187,7 +189,7 @@ def test_after_a_restart_everything_is_as_before(database):
 
     second = asyncio.run(again())
     assert second[:15] == first
-    policy = Campaign(1, "c", 1, config(budget=100)).policy
+    policy = NEW_CAMPAIGN.policy
     state, _ = library_loop(policy, 30)
     stored = np.frombuffer(rows(database, tables.campaign_state)[0]["books"], dtype="<f8")
     np.testing.assert_allclose(stored, state.books[0], rtol=1e-9, atol=1e-9)
@@ -197,9 +199,8 @@ def library_loop(policy, rounds):
     """The session above, played by the library alone with the same uniforms and an integer ledger of its own."""
     state, answers = policy.init(), []
     left = np.array([100 * ONE, 100_000 * ONE])
-    campaign = Campaign(1, "c", 1, config(budget=100))
     for i in range(rounds):
-        uniform = campaign.uniforms(i, 1)
+        uniform = NEW_CAMPAIGN.uniforms(i, 1)
         choice = policy.decide(state, np.array([[i / 30, 0.5]]), uniform, free=left)
         state = policy.commit(state, choice.ticket)
         answers.append((int(choice.arm[0]), float(choice.probability[0])))
@@ -221,7 +222,7 @@ def test_arms_and_probabilities_equal_those_of_the_library(database):
         return bodies
 
     bodies = with_campaign(database, play, budget=100)
-    _, expected = library_loop(Campaign(1, "c", 1, config(budget=100)).policy, 30)
+    _, expected = library_loop(NEW_CAMPAIGN.policy, 30)
     names = {"a": 0, "b": 1, None: NULL_ARM}
     assert [names[body["arm"]] for body in bodies] == [arm for arm, _ in expected]
     np.testing.assert_allclose([body["probability"] for body in bodies], [p for _, p in expected], atol=1e-9)
