@@ -23,7 +23,7 @@ FOLDS = 2
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 # The rounds of one prediction call: with fifty arms and four targets their predictions take 13 MB.
 CHUNK_ROWS = 8192
-# A fit that goes along the log learns in batches: at least so many rounds, and later a quarter of the rounds before.
+# A fit that goes along the log learns in batches: at least this number of rounds, later a quarter of the rounds before.
 FORWARD_ROWS_MIN = 16
 FORWARD_DIVISOR = 4
 

@@ -15,8 +15,8 @@ from cbwk_core.evaluation.bootstrap import blocks, draw_counts
 BLOCKS_MAX = 500
 # The latest time of running out, as a share of the flight: a budget that lasts longer plays no part.
 SHARE_MAX = 3.0
-# A resource may be the first to run out if its time, less so many standard errors, is below the first of all times,
-# plus as many.
+# A resource may be the first to run out if its time, less this number of standard errors, is below the earliest time
+# plus the same number.
 CONTENDING_ERRORS = 2.0
 
 
