@@ -56,12 +56,12 @@ def _answer_before_commit(patch: Patch) -> None:
     """Commit a batch when the next one begins, so that its clients are answered too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
-    right_process = BatchRunner.process
+    right_run = BatchRunner.run
 
-    def process(self: BatchRunner, items: Sequence[Any]) -> None:
+    def run(self: BatchRunner, items: Sequence[Any]) -> None:
         serving.append(True)
         try:
-            right_process(self, items)
+            right_run(self, items)
         finally:
             serving.clear()
 
@@ -84,7 +84,7 @@ def _answer_before_commit(patch: Patch) -> None:
 
         return write
 
-    patch.setattr(BatchRunner, "process", process)
+    patch.setattr(BatchRunner, "run", run)
     patch.setattr(Database, "write", late(Database.write))
     patch.setattr(Writer, "begin", late(Writer.begin))
 
@@ -136,13 +136,13 @@ def _expiry_keeps_hold(patch: Patch) -> None:
 
 def _remembered_ids(patch: Patch) -> None:
     """Look for earlier decisions in memory only, which is empty after a start."""
-    right_decide, right_process = decide_module.decide, BatchRunner.process
+    right_decide, right_run = decide_module.decide, BatchRunner.run
     serving: list[Any] = []
 
-    def process(self: BatchRunner, items: Sequence[Any]) -> None:
+    def run(self: BatchRunner, items: Sequence[Any]) -> None:
         serving.append(self)
         try:
-            right_process(self, items)
+            right_run(self, items)
         finally:
             serving.clear()
 
@@ -152,7 +152,7 @@ def _remembered_ids(patch: Patch) -> None:
         known = serving[0].__dict__.setdefault("known_decisions", {})
         return right_decide(work, requests, known.setdefault(work.campaign.id, {}), vectors)
 
-    patch.setattr(BatchRunner, "process", process)
+    patch.setattr(BatchRunner, "run", run)
     patch.setattr(decide_module, "decide", decide)
 
 
