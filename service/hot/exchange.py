@@ -128,8 +128,8 @@ class HotPath:
             self._timer = loop.call_at(self.waiting[0].due, self._expire, loop)
 
 
-class NoEvent:
-    """Stands for the event that uvicorn sets when more of a request comes: nothing waits for it."""
+class _NoEvent:
+    """Stands for the event that uvicorn sets when more of a request comes; the request is complete."""
 
     def set(self) -> None:
         """Do nothing."""
@@ -149,7 +149,7 @@ class Exchange:
     disconnected: bool = False
     keep_alive: bool = True
     response_complete: bool = False
-    message_event: ClassVar = NoEvent()
+    message_event: ClassVar = _NoEvent()
 
     def deliver(self, items: Sequence[Item]) -> None:
         """Send the answer of the engine."""

@@ -11,17 +11,19 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.hot.exchange import Head, HotPath, NoEvent
+from service.hot.exchange import Head, HotPath
 from service.hot.refusal import Refusals
 
 SWEEP_EVERY_SECONDS = 0.5
 
 
 class _Refused:
-    """The cycle of a request that was answered before its body came."""
+    """The cycle of a request that was answered before it came in."""
 
     response_complete = True
-    message_event = NoEvent()
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
 
 
 class Connection(HttpToolsProtocol):
@@ -31,6 +33,7 @@ class Connection(HttpToolsProtocol):
     _head: Head | None = None  # of a request that takes the short way, until its body is complete
     _body: bytes
     _at_rest = True  # between two requests, with nothing of the next
+    _has_room = False  # the engine took more when the data that is being parsed came
     _answered_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -40,10 +43,33 @@ class Connection(HttpToolsProtocol):
         self._refusals: Refusals | None = getattr(self.config.app, "refusals", None)
         self._hot_path: HotPath | None = getattr(self.config.app, "hot_path", None)
 
+    def data_received(self, data: bytes) -> None:
+        """Refuse one whole request by its bytes while the queue is full; give anything else to the parser."""
+        self._has_room = not self._is_full()
+        if self._at_rest and not self._has_room:
+            assert self._refusals is not None
+            refusal = self._refusals.refusal_of(data, self.server_state.default_headers)
+            if refusal is not None:
+                self.waiting_since = None
+                self.transport.write(refusal)
+                self.on_response_complete()
+                return
+        super().data_received(data)
+        self._has_room = False
+
     def _unset_keepalive_if_required(self) -> None:
         """Leave the timer of an open connection as it is: to set it again for every answer takes 2 µs."""
         if self.transport.is_closing():
             super()._unset_keepalive_if_required()
+
+    def _is_full(self) -> bool:
+        """Whether the engine takes no more, and the connection can send a refusal: no earlier request waits on it."""
+        hot_path = self._hot_path
+        engine = None if hot_path is None else hot_path.components.engine
+        if hot_path is None or engine is None or not engine.is_full(len(self.tasks) + hot_path.under_way):
+            return False
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not (self.transport.is_closing() or self.flow.write_paused)
 
     def on_response_complete(self) -> None:
         """Count an answer; the timer of a connection at rest is not set again if it is set."""
@@ -76,23 +102,21 @@ class Connection(HttpToolsProtocol):
 
         A client that does not read its answers is answered the long way, which waits for it.
         """
-        hot_path, free = self._hot_path, self.cycle is None or self.cycle.response_complete
-        if hot_path is not None and free and not self.flow.write_paused and self.parser.should_keep_alive():
-            engine = hot_path.components.engine
-            if engine is not None and engine.is_full(len(self.tasks) + hot_path.under_way) and self._refuse():
+        if self._hot_path is not None and (self.cycle is None or self.cycle.response_complete):
+            keeps_alive = self.parser.should_keep_alive()
+            if keeps_alive and not self._has_room and self._is_full() and self._refuse():
                 return
-            if self.parser.get_http_version() == "1.1":
-                self._head = hot_path.head(self.parser.get_method(), self.url, self.headers)
+            if keeps_alive and self.parser.get_http_version() == "1.1" and not self.flow.write_paused:
+                self._head = self._hot_path.head(self.parser.get_method(), self.url, self.headers)
                 if self._head is not None:
                     self._body = b""
                     return
         super().on_headers_complete()
 
     def _refuse(self) -> bool:
-        """Answer a request to a hot endpoint before its body comes; False if it is to another one."""
         assert self._refusals is not None
         refusal = self._refusals.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
-        if refusal is None or self.transport.is_closing():
+        if refusal is None:
             return False
         self.cycle = _Refused()  # type: ignore[assignment]
         self.transport.write(refusal)
