@@ -6,6 +6,7 @@ uvicorn limits the time that a connection rests between two requests, but not th
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -44,32 +45,40 @@ class Connection(HttpToolsProtocol):
         self._hot_path: HotPath | None = getattr(self.config.app, "hot_path", None)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse one whole request by its bytes while the queue is full; give anything else to the parser."""
-        self._has_room = not self._is_full()
-        if self._at_rest and not self._has_room:
-            assert self._refusals is not None
-            refusal = self._refusals.refusal_of(data, self.server_state.default_headers)
-            if refusal is not None:
+        """Answer or refuse one whole request by its bytes; give anything else to the parser."""
+        if self._at_rest and self._is_free():
+            assert self._hot_path is not None
+            self._has_room = not self._is_full()
+            whole = self._hot_path.whole(data)
+            if whole is not None and (self._take(whole) if self._has_room else self._refuse(b"POST", whole[1])):
                 self.waiting_since = None
-                self.transport.write(refusal)
-                self.on_response_complete()
                 return
         super().data_received(data)
         self._has_room = False
+
+    def _take(self, whole: re.Match[bytes]) -> bool:
+        assert self._hot_path is not None
+        exchange = self._hot_path.take(self, whole)
+        if exchange is not None and not exchange.response_complete:
+            self.cycle = exchange  # type: ignore[assignment]
+        return exchange is not None
 
     def _unset_keepalive_if_required(self) -> None:
         """Leave the timer of an open connection as it is: to set it again for every answer takes 2 µs."""
         if self.transport.is_closing():
             super()._unset_keepalive_if_required()
 
-    def _is_full(self) -> bool:
-        """Whether the engine takes no more, and the connection can send a refusal: no earlier request waits on it."""
-        hot_path = self._hot_path
-        engine = None if hot_path is None else hot_path.components.engine
-        if hot_path is None or engine is None or not engine.is_full(len(self.tasks) + hot_path.under_way):
+    def _is_free(self) -> bool:
+        """Whether an answer can be sent at once: no earlier request waits, and the client reads its answers."""
+        if self._hot_path is None or (self.cycle is not None and not self.cycle.response_complete):
             return False
-        answered = self.cycle is None or self.cycle.response_complete
-        return answered and not (self.transport.is_closing() or self.flow.write_paused)
+        return not (self.flow.write_paused or self.transport.is_closing())
+
+    def _is_full(self) -> bool:
+        """Whether the engine takes no more."""
+        assert self._hot_path is not None
+        engine = self._hot_path.components.engine
+        return engine is not None and engine.is_full(len(self.tasks) + self._hot_path.under_way)
 
     def on_response_complete(self) -> None:
         """Count an answer; the timer of a connection at rest is not set again if it is set."""
@@ -102,23 +111,24 @@ class Connection(HttpToolsProtocol):
 
         A client that does not read its answers is answered the long way, which waits for it.
         """
-        if self._hot_path is not None and (self.cycle is None or self.cycle.response_complete):
-            keeps_alive = self.parser.should_keep_alive()
-            if keeps_alive and not self._has_room and self._is_full() and self._refuse():
+        if self._is_free() and self.parser.should_keep_alive():
+            assert self._hot_path is not None
+            method = self.parser.get_method()
+            if not self._has_room and self._is_full() and self._refuse(method, self.url):
+                self.cycle = _Refused()  # type: ignore[assignment]
                 return
-            if keeps_alive and self.parser.get_http_version() == "1.1" and not self.flow.write_paused:
-                self._head = self._hot_path.head(self.parser.get_method(), self.url, self.headers)
+            if self.parser.get_http_version() == "1.1":
+                self._head = self._hot_path.head(method, self.url, self.headers)
                 if self._head is not None:
                     self._body = b""
                     return
         super().on_headers_complete()
 
-    def _refuse(self) -> bool:
+    def _refuse(self, method: bytes, target: bytes) -> bool:
         assert self._refusals is not None
-        refusal = self._refusals.refusal(self.parser.get_method(), self.url, self.server_state.default_headers)
+        refusal = self._refusals.refusal(method, target, self.server_state.default_headers)
         if refusal is None:
             return False
-        self.cycle = _Refused()  # type: ignore[assignment]
         self.transport.write(refusal)
         self.on_response_complete()
         return True

@@ -13,6 +13,7 @@ import json
 import resource
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from service.problems import TYPE_PREFIX
 
 TICK_SECONDS = 0.004
 LAST_ANSWERS_SECONDS = 8.0
-CONTEXT = [0.25, 0.75]
+CONTEXT = [0.25, 0.75] * 10
 _KIND = TYPE_PREFIX.encode()
 
 
@@ -72,7 +73,7 @@ class Flood:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
-        self.idle: list[Connection] = []
+        self.idle: deque[Connection] = deque()  # the longest idle one is next, before the service closes it
         self.answers: list[tuple[int, float, float | None, int | None, bytes]] = []
         self.sent = 0
         self.unsent = 0
@@ -109,12 +110,12 @@ class Flood:
         due = 0
         if self._order["rate"] == 0:
             while self.idle:
-                self._send(self.idle.pop())
+                self._send(self.idle.popleft())
         while (elapsed := time.monotonic() - started) < self._order["seconds"]:
             while due < self._order["rate"] * elapsed:
                 due += 1
                 if self.idle:
-                    self._send(self.idle.pop())
+                    self._send(self.idle.popleft())
                 else:
                     self.unsent += 1
             await asyncio.sleep(TICK_SECONDS)

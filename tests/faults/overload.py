@@ -19,9 +19,18 @@ from tests.faults.trial import Trial, new_trial
 from tests.service.http_client import ADMIN_KEY
 
 OVERLOAD = 3
-# The budget suffices and no hold expires, so that the load is the same during the whole flood.
-FLOODED = campaign("flooded", budget=10_000_000, feedback={"ttl_seconds": 3_600})
-DEADLINE_SECONDS = 1.0
+# Many arms and features, so that a client can offer three times what the service can take. Budget and horizon suffice
+# and no hold expires, so that the load is the same during the whole flood.
+FLOODED = campaign(
+    "flooded",
+    arms=[{"id": f"arm-{number}"} for number in range(1_000)],
+    context={"dimension": len(CONTEXT)},
+    budget=10_000_000,
+    horizon=10_000_000,
+    feedback={"ttl_seconds": 3_600},
+)
+# So short that fewer requests are accepted than there are connections.
+DEADLINE_SECONDS = 0.25
 # Enough for all accepted requests, so that a new request finds a free connection.
 CONNECTIONS = 4_000
 # Enough for full batches, and too few to fill the queue.

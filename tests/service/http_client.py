@@ -29,6 +29,7 @@ class NotingEngine:
     problem: Exception | None = None
     seconds: float = 0.0  # before each answer
     commands: list[Command] = field(default_factory=list)
+    is_whole: bool = True
 
     async def submit(self, command: Command) -> Answer:
         self.commands.append(command)

@@ -11,6 +11,8 @@ import uvloop
 from service.app import create_app
 from service.auth import KeyRing
 from service.engine.commands import Answer, Item
+from service.hot.endpoints import HOT_ROUTES
+from service.hot.exchange import HotPath
 from service.hot.protocol import Connection
 from service.hot.refusal import Refusals
 from service.metrics import Metrics
@@ -32,7 +34,7 @@ class Shut:
     def __init__(self):
         self.refusals = Refusals(["/decide"], Metrics())
         full = SimpleNamespace(is_full=lambda under_way: True)
-        self.hot_path = SimpleNamespace(components=SimpleNamespace(engine=full), under_way=0)
+        self.hot_path = HotPath(SimpleNamespace(engine=full), HOT_ROUTES, Metrics(), lambda path: len(REQUEST))
 
     async def __call__(self, scope, receive, send):
         raise AssertionError("nothing gets here")
