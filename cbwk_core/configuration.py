@@ -45,7 +45,9 @@ class Configuration:
     two_stage: bool | str = "auto"
     retired: tuple[int, ...] = ()
     stage_one: str = "auto"
-    rules: int = field(default=RULES_VERSION, repr=False)  # not in the repr, so that snapshots of version 0.1 fit
+    # Not in the repr, so that snapshots of version 0.1 fit.
+    unit: Any = field(default=None, repr=False)
+    rules: int = field(default=RULES_VERSION, repr=False)
 
     null_arm = NULL_ARM
 
@@ -53,6 +55,7 @@ class Configuration:
         problem = self.problem
         object.__setattr__(self, "budget", problem.budget)
         object.__setattr__(self, "max_cost", problem.max_cost)
+        object.__setattr__(self, "unit", problem.units)
         for name in ("arms", "dimension", "resources", "horizon"):
             object.__setattr__(self, name, getattr(problem, name))
         object.__setattr__(self, "retired", checked_retired(self.retired, self.arms))
@@ -78,6 +81,7 @@ class Configuration:
             horizon=self.horizon,
             budget=self.budget,
             max_cost=self.max_cost,
+            unit=self.unit,
         )
 
     @cached_property
@@ -88,12 +92,25 @@ class Configuration:
     @cached_property
     def fingerprint(self) -> str:
         """What a snapshot of this configuration is marked with: everything that decides, the rules included."""
-        return repr(self) if self.rules == 1 else f"{self!r} rules {self.rules}"
+        known = repr(self) if self.unit is None else f"{self!r} unit {self.unit}"
+        return known if self.rules == 1 else f"{known} rules {self.rules}"
 
     @property
     def surprise_in_own_root(self) -> bool:
         """Whether the square of a surprising cost counts in the root of its own price step (rules/dual.py)."""
         return self.rules >= 3
+
+    @cached_property
+    def tries_plausible_arms(self) -> bool:
+        """Whether arms are tried by their plausibility (rules/inverse_gap.py).
+
+        Each must have parameters of its own: in a shared model every play teaches about every arm. Their max costs must
+        be equal: the noise is in units of the largest, and far too large for an arm that costs a hundredth of it. The
+        leverages of "aggregate" are those of cells, not of a regression with that many parameters.
+        """
+        own = self.model == "per_arm" and self.oracle != "aggregate"
+        equal = bool((self.problem.hold == self.problem.dearest).all())
+        return self.rules >= 4 and self.variant.value_prices and own and equal
 
     @cached_property
     def regressor(self) -> Oracle[Any]:

@@ -50,6 +50,8 @@ class SquareCBwK(Configuration):
     two_stage: False or "off"; "paper" (Algorithm 2 with the paper's margin); True or "measured" (with a margin measured
         from the outcomes); "auto": the policy decides.
     retired: arms that are never played again.
+    unit: what costs are counted in, per resource or one for all; None is the largest max cost. A successor with a
+        dearer arm has the unit of its predecessor, so that open tickets keep their meaning.
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
     rules: the version of the rules, so that a stored campaign goes on as it began.
@@ -302,7 +304,7 @@ class SquareCBwK(Configuration):
         if older.arms and self.max_cost[: older.arms] != older.max_cost:
             raise ValueError("the max costs of existing arms cannot change")
         if (self.problem.unit != older.problem.unit).any():
-            raise ValueError("a new arm cannot have a larger max cost than all before it")
+            raise ValueError(f"the unit of costs cannot change: pass unit={older.problem.unit.tolist()}")
 
     def encode(self, state: State) -> bytes:
         """The state as versioned, checksummed bytes; only this very configuration decodes them."""
@@ -359,10 +361,10 @@ class SquareCBwK(Configuration):
     def _holds(self, holds: ArrayLike | None, rows: int, candidates: int) -> Array:
         """(1 or n, candidates, d) in the caller's units."""
         if holds is not None:
-            return checked_holds(holds, rows, candidates, self.problem.unit)
+            return checked_holds(holds, rows, candidates, self.problem.dearest)
         if candidates == self.arms:
             return self.problem.hold[None]
-        return np.broadcast_to(self.problem.unit, (1, candidates, self.resources))
+        return np.broadcast_to(self.problem.dearest, (1, candidates, self.resources))
 
     def _account(self, state: State, free: ArrayLike | None) -> Array:
         """What is free to hold, (lanes, d): by the caller's ledger, or by the policy's own account."""

@@ -7,9 +7,10 @@ from math import sqrt
 
 # The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed; in
 # `practical` only γ with the kernel oracle. 3: a baseline's decision has the value of its own arm, and in `practical` a
-# surprising cost counts in the root of its own price step (DESIGN.md, "Presets, and versions of the rules").
-RULES_VERSION = 3
-RULES_KNOWN = (1, 2, 3)
+# surprising cost counts in the root of its own price step. 4: in `practical` with a model per arm, an arm is tried by
+# how plausible it is that it is the best (DESIGN.md, "Presets, and versions of the rules").
+RULES_VERSION = 4
+RULES_KNOWN = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,13 @@ PRICE_CORRECTION = 0.3
 WIDTHS = 0.5
 PRIOR_WIDTH = 0.2
 DAMPING = 0.02
+# Where every arm has parameters of its own (from rules 4 on), the variance of a predicted worth is PLAUSIBLE_VARIANCE·
+# noise·leverage·ln(1 + plays left·leverage / parameters), and PLAUSIBLE_PRIOR leverages are the pull of the prior. The
+# logarithm is that of MOSS: what is left to gain by trying an arm depends on the plays left for each parameter. Every
+# arm keeps 1/PLAUSIBLE_FLOOR of an equal share, before its gap: the lemma of inverse gap weighting with that constant.
+PLAUSIBLE_VARIANCE = 0.36
+PLAUSIBLE_PRIOR = 0.1
+PLAUSIBLE_FLOOR = 200.0
 # γ = GAMMA_FACTOR·√(candidates·(round + 1) / (noise·parameters)) balances 2K/γ, the cost of a round of inverse gap
 # weighting, and γ/4 times noise·parameters/round, the squared error of a linear model with that many parameters.
 GAMMA_FACTOR = 4.0

@@ -25,6 +25,7 @@ class ProblemRows(NamedTuple):
     horizon: Array  # (rows,)
     budgets: Array  # (rows, d), in max costs
     unit: Array  # (rows, d), one max cost in the caller's units
+    dearest: Array  # (rows, d), the largest hold of an arm in the caller's units
     rho: Array  # (rows, d), the even pace in max costs per round
     hold: Array  # (rows, arms, d), in the caller's units
 
@@ -49,12 +50,21 @@ class Problem:
     horizon: int
     budget: tuple[float, ...]  # per resource, in the caller's units
     max_cost: tuple[tuple[float, ...], ...]  # per arm and resource, in the caller's units: the hold of a decision
+    units: tuple[float, ...] | None = None  # of each resource, in the caller's units; None: the largest max cost
 
     @classmethod
     def of(
-        cls, *, arms: int, dimension: int, resources: int, horizon: int, budget: ArrayLike, max_cost: ArrayLike = 1.0
+        cls,
+        *,
+        arms: int,
+        dimension: int,
+        resources: int,
+        horizon: int,
+        budget: ArrayLike,
+        max_cost: ArrayLike = 1.0,
+        unit: ArrayLike | None = None,
     ) -> Problem:
-        """Broadcast and check: `budget` a number or one per resource, `max_cost` also one per arm and resource."""
+        """Broadcast and check: `budget` and `unit` one number or one per resource, `max_cost` also per arm."""
         least = {"arms": 0, "dimension": 1, "resources": 1, "horizon": 1}
         sizes = {"arms": arms, "dimension": dimension, "resources": resources, "horizon": horizon}
         for name, size in sizes.items():
@@ -66,6 +76,9 @@ class Problem:
             raise ValueError(f"budget must be positive, got {granted.min()}")
         if (hold < 0).any() or (hold.max(axis=0) <= 0).any():
             raise ValueError(f"max_cost must not be negative, each resource needs one above 0, got {hold.tolist()}")
+        units = None if unit is None else broadcast("unit", unit, (resources,))
+        if units is not None and (units <= 0).any():
+            raise ValueError(f"unit must be positive, got {units.min()}")
         return cls(
             int(arms),
             int(dimension),
@@ -73,6 +86,7 @@ class Problem:
             int(horizon),
             tuple(granted.tolist()),
             tuple(tuple(row) for row in hold.tolist()),
+            None if units is None else tuple(units.tolist()),
         )
 
     @cached_property
@@ -82,7 +96,12 @@ class Problem:
 
     @cached_property
     def unit(self) -> Array:
-        """One max cost of each resource, (resources,): the largest over the arms."""
+        """One max cost of each resource, (resources,): as declared, or the largest over the arms."""
+        return self.dearest if self.units is None else frozen(np.array(self.units))
+
+    @cached_property
+    def dearest(self) -> Array:
+        """The largest hold of an arm, (resources,), in the caller's units."""
         return frozen(self.hold.max(axis=0))
 
     @cached_property
@@ -104,4 +123,5 @@ class Problem:
     def rows(self) -> ProblemRows:
         """The numbers of this problem as one row."""
         horizon = frozen(np.array([float(self.horizon)]))
-        return ProblemRows(horizon, self.budgets[None], self.unit[None], self.rho[None], self.hold[None])
+        amounts = (self.budgets, self.unit, self.dearest, self.rho, self.hold)
+        return ProblemRows(horizon, *(each[None] for each in amounts))

@@ -16,7 +16,7 @@ from cbwk_core.arrays import Array, Integers, Mask, folded, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.problem import ProblemRows
 from cbwk_core.rules import dual, gamma, pace
-from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample, widths
+from cbwk_core.rules.inverse_gap import inverse_gap_weights, plausible_weights, played_share, sample, widths
 from cbwk_core.rules.lagrangian import direction, scores
 from cbwk_core.rules.noise import noise, summed_residuals
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
@@ -129,7 +129,7 @@ def _draw(lanes: Lanes, request: Request, rounds: Array, account: Array) -> Draw
 
 def _is_plenty(lanes: Lanes, account: Array, rows: int) -> bool:
     """Whether every row finds what it needs, whatever the other rows of its lane take."""
-    needed = lanes.problem.unit * (rows // len(account))
+    needed = lanes.problem.dearest * (rows // len(account))
     return bool((account > needed).all() if lanes.policy.variant.exits else (account >= needed).all())
 
 
@@ -141,7 +141,7 @@ def affordable(policy: Configuration, problem: ProblemRows, account: Array, hold
     if policy.variant.exits:
         alive = np.asarray((account > problem.unit).all(axis=1))
         return None if alive.all() else alive[:, None]
-    if (account >= problem.unit).all():
+    if (account >= problem.dearest).all():
         return None
     return np.asarray((account[:, None, :] >= holds).all(axis=2))
 
@@ -178,8 +178,21 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
     policy, problem, state, quoted = lanes
     if not policy.variant.value_prices:
         return inverse_gap_weights(values, quoted.gamma, allowed)
-    reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
-    weights, best = inverse_gap_weights(values, quoted.gamma, allowed, explore_null=False, widths=reach)
+    if request.leverage is not None and policy.tries_plausible_arms:
+        rounds, plays = state.books[:, ROUND], state.books[:, OPENED] + state.books[:, SETTLED]
+        weights, best = plausible_weights(
+            values,
+            request.leverage,
+            quoted.gamma,
+            quoted.noise,
+            allowed,
+            left=_rest(problem, rounds),
+            share=played_share(plays, rounds),
+            parameters=policy.parameters,
+        )
+    else:
+        reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
+        weights, best = inverse_gap_weights(values, quoted.gamma, allowed, explore_null=False, widths=reach)
     share = pace.blind_share(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets, problem.rho)
     if share is not None:
         weights[:, :-1] *= share[:, None]

@@ -45,14 +45,14 @@ class Single:
         problem, where = policy.problem, columns(policy.resources)
         self.oracle: Newton = policy.regressor
         self.parameters, self.gamma = policy.parameters, None if policy.gamma == "auto" else float(policy.gamma)
-        self.in_own_root = policy.surprise_in_own_root
+        self.in_own_root, self.tries_plausible_arms = policy.surprise_in_own_root, policy.tries_plausible_arms
         self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
         self.axes = 3 if self.shared else 2  # of features: (1, candidates, dimension) or (1, dimension)
         self.budgets = problem.budgets.tolist()
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
-        self.hold = problem.hold.tolist()
-        self.holds_in_units = problem.hold / problem.unit
+        self.hold, self.dearest = problem.hold.tolist(), problem.dearest.tolist()
+        self.holds_in_units, self.dearest_in_units = problem.hold / problem.unit, problem.dearest / problem.unit
         self.waited, self.position = where.waited.start, where.position
         # Of each resource: ρ, one max cost, B', and its columns.
         starts = (where.position.start, where.energy.start, where.spent.start, where.held.start, where.predicted.start)
@@ -93,7 +93,14 @@ class Single:
             gone = state.oracle.noticed.item(FORGOTTEN)
             rate = gamma.practical_gamma_of_one(self.arms + 1, self.parameters, rounds, variance, learnt, gone)
         charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
-        weights = inverse_gap.damped_weights_of_one(lagrangian.scores_of_one(charged, u), leverage, rate, variance)
+        scores = lagrangian.scores_of_one(charged, u)
+        if self.tries_plausible_arms:
+            share = inverse_gap.played_share_of_one(books[OPENED] + books[SETTLED], rounds)
+            weights = inverse_gap.plausible_weights_of_one(
+                scores, leverage, rate, variance, self.horizon - rounds, share, self.parameters
+            )
+        else:
+            weights = inverse_gap.damped_weights_of_one(scores, leverage, rate, variance)
         arm = inverse_gap.sample_of_one(weights, uniform)
         if arm == candidates:
             arm, chosen = NULL_ARM, np.zeros((1, self.dimension))
@@ -130,7 +137,7 @@ class Single:
             left = free.tolist()
         else:
             return False
-        return all(map(ge, left, self.unit)) and isfinite(sum(left))
+        return all(map(ge, left, self.dearest)) and isfinite(sum(left))
 
     def _delay_and_rest(self, books: list[float]) -> tuple[float, float]:
         """The mean delay of outcomes in rounds, and the rounds left."""
@@ -152,7 +159,7 @@ class Single:
         """Predictions (candidates, 1 + d) with costs that are at least what a decision blocks."""
         shares = np.array([share for _, share in self._paces(books)])
         charged = predictions.copy()
-        holds = self.holds_in_units if len(predictions) == self.arms else np.ones(self.resources)
+        holds = self.holds_in_units if len(predictions) == self.arms else self.dearest_in_units
         charged[:, 1:] = pace.blocked(predictions[:, 1:], holds, shares)
         return charged
 
@@ -165,7 +172,7 @@ class Single:
         else:
             reward, *costs = predictions[arm].tolist()
             costs = [cost if cost > 0.0 else 0.0 for cost in costs]
-            hold = self.hold[arm] if len(predictions) == self.arms else self.unit
+            hold = self.hold[arm] if len(predictions) == self.arms else self.dearest
         return Ticket.of_one(played, chosen, reward, costs, rho, books[ROUND], hold)
 
     def commit(self, state: Any, ticket: Any) -> State | None:

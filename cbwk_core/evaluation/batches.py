@@ -41,6 +41,6 @@ def next_batch(policy: SquareCBwK, state: State, start: int, rounds: int) -> sli
     if start >= rounds or (payable is not None and not payable.any()):
         return None
     size = max(1, isqrt(start) // BATCH_DIVISOR)
-    if (unspent < (size + 1) * policy.problem.unit).any():
+    if (unspent < (size + 1) * policy.problem.dearest).any():
         size = 1
     return slice(start, min(start + size, rounds))

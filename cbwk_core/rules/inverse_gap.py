@@ -1,15 +1,19 @@
-"""Inverse gap weighting (Abe & Long 1999; Algorithm 1, lines 6-8), its widths in `practical`, and the draw."""
+"""Inverse gap weighting (Abe & Long 1999; Algorithm 1, lines 6-8), its two forms in `practical`, and the draw."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from math import sqrt
+from math import exp, log1p, sqrt
 
 import numpy as np
 
 from cbwk_core.arrays import Array, Integers, Mask
-from cbwk_core.presets import DAMPING, PRIOR_WIDTH, WIDTHS
+from cbwk_core.presets import DAMPING, PLAUSIBLE_FLOOR, PLAUSIBLE_PRIOR, PLAUSIBLE_VARIANCE, PRIOR_WIDTH, WIDTHS
+
+# Added where it divides: without variance every gap but 0 is implausible.
+_VARIANCE_MIN = 1e-300
+_PRIOR_SQUARE = PLAUSIBLE_PRIOR * PLAUSIBLE_PRIOR
 
 
 def widths(leverage: Array, noise: Array) -> Array:
@@ -86,6 +90,92 @@ def damped_weights_of_one(scores: list[float], leverage: list[float], gamma: flo
         / (count + gamma * gap)
         for score, each, root in zip(scores, leverage, map(sqrt, leverage))  # noqa: B905
     ]
+    weights.append(0.0)
+    weights[best] = 0.0
+    weights[best] = 1.0 - sum(weights)
+    return weights
+
+
+def played_share(plays: Array, rounds: Array) -> Array:
+    """The share of the rounds so far in which a real arm was played, above 0 and at most 1: (lanes,).
+
+    >>> played_share(np.array([0.0, 0.0, 5.0]), rounds=np.array([0.0, 10.0, 10.0]))
+    array([1. , 0.1, 0.5])
+    """
+    return np.asarray(np.minimum(np.maximum(plays, 1.0) / np.maximum(rounds, 1.0), 1.0))
+
+
+def played_share_of_one(plays: float, rounds: float) -> float:
+    """`played_share` of one lane."""
+    return min(max(plays, 1.0) / max(rounds, 1.0), 1.0)
+
+
+def plausible_weights(
+    scores: Array,
+    leverage: Array,
+    gamma: Array,
+    noise: Array,
+    allowed: Mask | None = None,
+    *,
+    left: Array,
+    share: Array,
+    parameters: int,
+) -> tuple[Array, Integers]:
+    """Probabilities (n, c) and the best candidate (n,), each arm by how plausible it is that it is the best.
+
+    An arm with gap g has the larger of s·exp(-g² / 2(v + v_best)) / n and 1 / (PLAUSIBLE_FLOOR·n/s + γ·g); the best
+    gets the rest, and null is played only where it is the best. n counts the allowed candidates with null. With
+    leverage L, v = PLAUSIBLE_VARIANCE·noise·L·ln(1 + plays left·L / parameters) + (PLAUSIBLE_PRIOR·L)² is the variance
+    of a predicted worth, 0 for null. s is 1, and where null is best the share of the rounds played: to try an arm there
+    takes money from better rounds. For any true worths ℓ with errors e = ℓ̂ - ℓ, whatever is best:
+    Σp·(max ℓ - ℓ) <= Σp·g + (PLAUSIBLE_FLOOR·n/s + 1)/γ + γ/2·Σp·e², the lemma of inverse gap weighting.
+
+    scores (n, c) with null last, leverage (n, c - 1); gamma (1 or n, 1); noise, `left`, the rounds left, and `share`
+    (`played_share`) are (1,) or (n,).
+
+    >>> one = np.ones(1)
+    >>> options = {"left": 1000 * one, "share": one, "parameters": 2}
+    >>> scores, leverage = np.array([[0.5, 0.4, 0.0]]), np.array([[0.01, 0.01]])
+    >>> plausible_weights(scores, leverage, one[:, None], one, **options)[0].round(3)
+    array([[0.774, 0.226, 0.   ]])
+    """
+    rows, columns = scores.shape
+    count: Array | int = columns
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+        count = allowed.sum(axis=1, dtype=np.float64)[:, None]
+    index, best = np.arange(rows), scores.argmax(axis=1)
+    gap = scores[index, best][:, None] - scores
+    variance, known = np.zeros((rows, columns)), np.maximum(leverage, 0.0)
+    tried = np.log1p(known * (left * share / parameters)[:, None])
+    variance[:, :-1] = PLAUSIBLE_VARIANCE * noise[:, None] * known * tried + (PLAUSIBLE_PRIOR * known) ** 2
+    joint = variance + (variance[index, best][:, None] + _VARIANCE_MIN)
+    tries = np.where(best == columns - 1, share, 1.0)[:, None]
+    plausible = np.exp(gap * gap / (-2.0 * joint)) * (tries / count)
+    weights = np.maximum(plausible, 1.0 / (PLAUSIBLE_FLOOR * count / tries + gamma * gap))
+    weights[:, -1] = 0.0
+    weights[index, best] = 0.0
+    weights[index, best] = 1.0 - weights.sum(axis=1)
+    return weights, best
+
+
+def plausible_weights_of_one(
+    scores: list[float], leverage: list[float], gamma: float, noise: float, left: float, share: float, parameters: int
+) -> list[float]:
+    """`plausible_weights` of one request whose candidates are all allowed; scores and leverage are of the real arms."""
+    if min(leverage) < 0.0:  # by rounding, where features are very large
+        leverage = [max(each, 0.0) for each in leverage]
+    top, count, plays, spread = max(scores), len(scores) + 1, left * share / parameters, PLAUSIBLE_VARIANCE * noise
+    variance = [each * (spread * log1p(plays * each) + _PRIOR_SQUARE * each) for each in leverage]
+    best, tries = scores.index(top), 1.0
+    joint = variance[best] + _VARIANCE_MIN
+    if top < 0.0:
+        top, best, joint, tries = 0.0, len(scores), _VARIANCE_MIN, share
+    equal, floor, weights = tries / count, PLAUSIBLE_FLOOR * count / tries, []
+    for score, each in zip(scores, variance):  # noqa: B905
+        gap = top - score
+        likely, least = equal * exp(gap * gap / (-2.0 * (each + joint))), 1.0 / (floor + gamma * gap)
+        weights.append(likely if likely > least else least)
     weights.append(0.0)
     weights[best] = 0.0
     weights[best] = 1.0 - sum(weights)

@@ -431,13 +431,31 @@ def test_a_retired_arm_is_never_chosen_and_its_tickets_still_settle(preset, mode
         ({"forgetting": 0.99}, "forgetting cannot change, was None, got 0.99"),
         ({"arms": 2, "max_cost": [[1.0, 0.5], [2.0, 0.3]]}, "there were 3, got 2"),
         ({"max_cost": 1.0}, "max costs of existing arms"),
-        ({"arms": 4, "max_cost": [[1.0, 0.5], [2.0, 0.3], [0.5, 0.4], [2.5, 0.1]]}, "larger max cost"),
+        ({"arms": 4, "max_cost": [[1.0, 0.5], [2.0, 0.3], [0.5, 0.4], [2.5, 0.1]]}, r"pass unit=\[2.0, 0.5\]"),
     ],
 )
 def test_a_policy_that_does_not_fit_the_state_cannot_adopt_it(change, message):
     policy = make()
     with pytest.raises(ValueError, match=message):
         make(**change).adopt(policy, policy.init())
+
+
+@every_model
+def test_a_dearer_arm_is_adopted_in_the_unit_of_the_arms_before_it(model):
+    policy, rng = make(model=model, budget=500.0), np.random.default_rng(23)
+    choice, state = decided(policy, played(policy, rng, 8), rng)
+    max_cost = [*policy.max_cost, (5.0, 3.0)]
+    newer = make(model=model, budget=500.0, arms=4, max_cost=max_cost, unit=policy.problem.unit)
+    adopted = newer.adopt(policy, state)
+    np.testing.assert_allclose(newer.quote(adopted).prices, policy.quote(state).prices)
+    np.testing.assert_array_equal(newer.predict(adopted, features_of(newer, rng))[0, 3:, 1:].shape, (1, 2))
+    outcome = outcome_of(policy, rng, choice.arm)
+    both = newer.settle(adopted, choice.ticket, *outcome), policy.settle(state, choice.ticket, *outcome)
+    np.testing.assert_array_equal(both[0].books, both[1].books)
+    dear = newer.decide(adopted, features_of(newer, rng), [0.5], exclude=[[True, True, True, False]])
+    assert dear.arm[0] in (3, NULL_ARM)
+    poor = newer.decide(adopted, features_of(newer, rng), [0.0], free=[4, 9])
+    assert poor.probabilities[0, 3] == 0.0
 
 
 @pytest.mark.parametrize(("preset", "model", "kind"), [*product(EVERY_PRESET, MODELS, KINDS)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cbwk_core import rules
-from cbwk_core.presets import BLIND_COUNT, NOISE_MIN, PRICE_CEILING, UNPACED_BUDGET_MAX
+from cbwk_core.presets import BLIND_COUNT, NOISE_MIN, PLAUSIBLE_FLOOR, PRICE_CEILING, UNPACED_BUDGET_MAX
 from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -120,6 +120,77 @@ def test_weights_of_one_request_are_those_of_the_requests(arms, rows, rate, vari
         np.testing.assert_allclose(one, weights[row], **CLOSE)
         assert np.argmax(one) == best[row]
         assert one[-1] == weights[row, -1] or best[row] == arms  # without exploration of null its weight is exactly 0
+
+
+@compares(inverse_gap.played_share, inverse_gap.played_share_of_one)
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=4))
+def test_the_share_of_one_lane_is_that_of_the_lanes_and_a_probability_above_0(lanes):
+    found = inverse_gap.played_share(*(np.array(column) for column in zip(*lanes, strict=True)))
+    assert found.tolist() == [inverse_gap.played_share_of_one(*lane) for lane in lanes]
+    assert (found > 0.0).all()
+    assert (found <= 1.0).all()
+
+
+@st.composite
+def plausibilities(draw):
+    """Scores with null last, leverages, and the numbers that `plausible_weights` takes."""
+    arms, rows = draw(st.integers(1, 20)), draw(st.integers(1, 3))
+    scores = draw(arrays(np.float64, (rows, arms), elements=odd(-2.0, 1.0, 0.0, 0.5, -0.1)))
+    leverage = draw(arrays(np.float64, (rows, arms), elements=odd(0.0, 5.0, 0.0, -1e-17, 1e6)))
+    numbers = [draw(each) for each in (odd(1e-3, 1e4, 1e9), noises, odd(0.0, 1e5, 0.0, 1.0), odd(1e-4, 1.0, 1.0))]
+    return np.column_stack([scores, np.zeros(rows)]), leverage, numbers, draw(st.integers(1, 500))
+
+
+def plausible(scores, leverage, numbers, parameters, allowed=None):
+    rate, variance, left, share = (np.array([each]) for each in numbers)
+    return inverse_gap.plausible_weights(
+        scores, leverage, rate[:, None], variance, allowed, left=left, share=share, parameters=parameters
+    )
+
+
+@compares(inverse_gap.plausible_weights, inverse_gap.plausible_weights_of_one)
+@given(plausibilities())
+def test_plausible_weights_of_one_request_are_those_of_the_requests(case):
+    scores, leverage, numbers, parameters = case
+    weights, best = plausible(*case)
+    for row, one_row in enumerate(scores[:, :-1].tolist()):
+        one = inverse_gap.plausible_weights_of_one(one_row, leverage[row].tolist(), *numbers, parameters)
+        np.testing.assert_allclose(one, weights[row], **CLOSE)
+        assert np.argmax(one) == best[row]
+
+
+@given(plausibilities(), st.data())
+def test_plausible_weights_are_probabilities_of_the_allowed_candidates(case, data):
+    allowed = data.draw(arrays(bool, case[0].shape))
+    allowed[:, -1] = True
+    weights, best = plausible(*case, allowed)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+    assert (weights[allowed][weights[allowed] != 0.0] > 0.0).all()
+    assert (weights[~allowed] == 0.0).all()
+    assert allowed[np.arange(len(best)), best].all()
+
+
+@given(plausibilities(), st.data())
+def test_plausible_weights_keep_the_lemma_of_inverse_gap_weighting(case, data):
+    """Whatever the true worths are, null's apart, which is known: see the docstring of `plausible_weights`."""
+    scores, _, (rate, _, _, share), _ = case
+    weights, best = plausible(*case)
+    true = scores.copy()
+    true[:, :-1] += data.draw(arrays(np.float64, (len(scores), scores.shape[1] - 1), elements=odd(-3.0, 3.0, 0.0)))
+    gap = scores.max(axis=1, keepdims=True) - scores
+    tries = np.where(best == scores.shape[1] - 1, share, 1.0)
+    regret = true.max(axis=1) - np.vecdot(weights, true)
+    floor = (PLAUSIBLE_FLOOR * scores.shape[1] / tries + 1.0) / rate
+    bound = np.vecdot(weights, gap) + floor + rate / 2.0 * np.vecdot(weights, (scores - true) ** 2)
+    assert (regret <= bound * (1.0 + 1e-9) + 1e-9).all()
+
+
+def test_an_arm_is_tried_less_the_surer_it_is_worse_and_the_fewer_plays_are_left():
+    scores, known = np.array([[0.5, 0.3, 0.0]]), np.array([[0.001, 0.01]])
+    tried = [plausible(scores, known * more, (100.0, 1.0, left, 1.0), 2)[0][0, 1] for more, left in
+             ((0.1, 1e3), (1.0, 1e3), (1.0, 1e5))]  # fmt: skip
+    assert tried == sorted(tried)
+    assert tried[0] < tried[2] / 5
 
 
 @compares(inverse_gap.sample, inverse_gap.sample_of_one)

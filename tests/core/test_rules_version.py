@@ -14,9 +14,9 @@ def test_a_new_policy_has_the_newest_version_of_the_rules():
     assert POLICY.rules == RULES_VERSION == max(RULES_KNOWN)
 
 
-@pytest.mark.parametrize("rules", [0, 4, 99, True, "1", None])
+@pytest.mark.parametrize("rules", [0, 5, 99, True, "1", None])
 def test_a_version_that_is_not_known_is_refused(rules):
-    with pytest.raises(ValueError, match=r"rules must be one of \(1, 2, 3\), got"):
+    with pytest.raises(ValueError, match=r"rules must be one of \(1, 2, 3, 4\), got"):
         replace(POLICY, rules=rules)
 
 
@@ -36,7 +36,7 @@ def test_only_the_version_that_encoded_a_state_decodes_it(writer, reader):
 
 def test_a_policy_keeps_its_version_for_good():
     older = replace(POLICY, rules=1)
-    with pytest.raises(ValueError, match="rules cannot change, was 1, got 3"):
+    with pytest.raises(ValueError, match="rules cannot change, was 1, got 4"):
         POLICY.adopt(older, older.init())
     replace(older, budget=70).adopt(older, older.init())
 
@@ -56,3 +56,24 @@ def test_from_version_2_on_the_regret_of_gradient_descent_counts_the_blocks(rule
     sizes = {"arms": 4, "dimension": 2, "resources": 3, "horizon": 100, "budget": 50}
     policy = SquareCBwK(**sizes, model="per_arm", preset="paper", oracle="gradient", rules=rules)
     np.testing.assert_allclose(policy.oracle_regrets(900), [30 * blocks**0.5, 90 * blocks**0.5])
+
+
+@pytest.mark.parametrize(
+    ("rules", "model", "plausible"), [(3, "per_arm", False), (4, "per_arm", True), (4, "shared", False)]
+)
+def test_from_version_4_on_arms_with_parameters_of_their_own_are_tried_by_plausibility(rules, model, plausible):
+    """An arm that was never tried, beside one that is known well, keeps a twentieth at least only by plausibility."""
+    policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=4000, budget=1000, model=model, rules=rules)
+    assert policy.tries_plausible_arms is plausible
+    if model == "per_arm":
+        state = policy.init()
+        for reward in (1.0, 0.0, 1.0, 1.0) * 10:
+            state = policy.learn(state, [[1.0]], [0], [reward], [[0.2]])
+        others = policy.decide(state, np.array([[1.0]]), np.array([0.5])).probabilities[0, 1]
+        assert bool(others > 0.05) is plausible
+
+
+def test_arms_are_not_tried_by_plausibility_where_their_max_costs_differ():
+    sizes = {"arms": 2, "dimension": 1, "resources": 1, "horizon": 40, "budget": 10, "model": "per_arm"}
+    assert not SquareCBwK(**sizes, max_cost=((1.0,), (0.5,))).tries_plausible_arms
+    assert SquareCBwK(**sizes, max_cost=0.5).tries_plausible_arms
