@@ -165,6 +165,7 @@ class Budget:
     last_event_at: str
     exhausted: bool  # the free amounts pay for none of the campaign's own arms
     resources: tuple[Account, ...]
+    damaged: bool = False  # the stored configuration cannot be read, and `resources` is empty
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Budget:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
@@ -42,6 +42,7 @@ class Components:
     database: Database | None = None
     engine: Engine | None = None
     keyring: KeyRing | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)  # in the background, until the process stops
 
 
 def components_of(request: Request) -> Components:

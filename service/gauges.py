@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class DatabaseGauges(Collector):
-    """Accounts, open holds and prices of all campaigns that are not archived."""
+    """Accounts, open holds and prices of campaigns that are not archived; the age of the oldest overdue hold."""
 
     def __init__(self, database: Callable[[], Database | None]) -> None:
         self._database = database
@@ -47,6 +47,8 @@ def _families(found: reads.Gauges) -> Iterator[Metric]:
         yield _gauge(f"cbwk_budget_{part}_units", f"Budget {part}, in units.", by_resource, amounts)
     holds = [((campaign,), count) for campaign, count in found.open_holds.items()]
     yield _gauge("cbwk_open_holds", "Decisions waiting for feedback.", ("campaign",), holds)
+    text = "How long ago the oldest hold should have expired."
+    yield _gauge("cbwk_overdue_hold_seconds", text, (), [((), found.overdue_seconds)])
     text = "Price of a unit at the last decision, in reward."
     yield _gauge("cbwk_price", text, by_resource, found.prices.items())
 

@@ -118,6 +118,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         gc.set_threshold(GC_THRESHOLD)
         keep_freed_memory()
         sweep = asyncio.create_task(close_late(server.server_state.connections, settings.receive_seconds_max))
+        app.state.tasks.append(sweep)
         try:
             yield
         finally:  # uvicorn has finished all requests

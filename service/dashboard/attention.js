@@ -19,7 +19,9 @@ const QUIET_SECONDS = 15 * 60;
 export function attentionOf(item, nowMs) {
   const found = [];
   const add = (level, weight, text) => found.push({ level, weight, text });
-  if (item.status !== "archived") {
+  if (item.damaged) {
+    add(CRITICAL, 30, "The stored configuration cannot be read.");
+  } else if (item.status !== "archived") {
     for (const one of item.resources) ofResource(item, one, add);
     if (item.status === "paused") add(NOTICE, 2, "Paused: requests get no arm.");
     else ofActive(item, nowMs, add);
@@ -48,7 +50,7 @@ function ofResource(item, one, add) {
 }
 
 function ofActive(item, nowMs, add) {
-  if (item.flight >= 1) {
+  if (item.status === "ended" || item.flight >= 1) {
     add(NOTICE, 1, "The flight is over.");
     return;
   }
@@ -69,7 +71,7 @@ function ofActive(item, nowMs, add) {
   if (item.round > 0 && quiet > QUIET_SECONDS) add(NOTICE, 1.5, `No activity for ${duration(quiet)}.`);
 }
 
-const ORDER = { active: 0, paused: 1, archived: 2 };
+const ORDER = { active: 0, paused: 1, ended: 2, archived: 3 };
 
 /** Sorts the most urgent first, then active campaigns. */
 export function byUrgency(a, b) {

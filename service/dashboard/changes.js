@@ -37,7 +37,7 @@ export function changeButtons(campaign, done) {
     });
   if (campaign.status === "archived") return [];
   return [
-    campaign.status === "active" ? button("Pause…", pause) : button("Resume…", resume, "primary"),
+    campaign.status === "paused" ? button("Resume…", resume, "primary") : button("Pause…", pause),
     button("Change budgets…", () => changeBudgets(campaign, done)),
     button("Adjust spent…", () => adjustSpent(campaign, done)),
     button("Archive…", archive, "danger"),

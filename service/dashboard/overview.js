@@ -16,6 +16,7 @@ const FILTERS = [
   ["attention", "Need attention", (item) => item.attention.level >= WARNING],
   ["active", "Active", (item) => item.status === "active"],
   ["paused", "Paused", (item) => item.status === "paused"],
+  ["ended", "Ended", (item) => item.status === "ended"],
   ["archived", "Archived", (item) => item.status === "archived"],
 ];
 

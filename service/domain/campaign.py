@@ -13,6 +13,7 @@ import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
+from cbwk_core.ticket import ENDED
 from service.features import encoder_of
 from service.money import micros
 from service.problems import Invalid, UnknownRules
@@ -75,7 +76,13 @@ class Campaign:
 
     @cached_property
     def units(self) -> list[int]:
-        """The policy's units of cost, in millionths: for each resource the largest hold of an arm."""
+        """The policy's units of cost, in millionths: the largest hold of an arm, before dearer arms were added."""
+        stored: list[int] | None = self.config.get("units")
+        return stored or self.dearest
+
+    @cached_property
+    def dearest(self) -> list[int]:
+        """The largest hold of an arm for each resource, in millionths."""
         return [max(amounts) for amounts in zip(*self.holds, strict=True)] or self.max_costs
 
     @cached_property
@@ -146,8 +153,8 @@ class Campaign:
 
     @cached_property
     def public_config(self) -> dict[str, Any]:
-        """The configuration in responses: without `rules`, so that a new campaign can be made from it."""
-        return {name: value for name, value in self.config.items() if name != "rules"}
+        """The configuration in responses: without `rules` and `units`, so that a new campaign can be made from it."""
+        return {name: value for name, value in self.config.items() if name not in ("rules", "units")}
 
     @cached_property
     def policy(self) -> SquareCBwK:
@@ -163,6 +170,7 @@ class Campaign:
             horizon=self.horizon,
             budget=self.budgets,
             max_cost=self.holds or self.max_costs,
+            unit=self.config.get("units"),
             model=self.config["model"],
             preset=policy["preset"],
             oracle=oracle["kind"],
@@ -189,6 +197,12 @@ class Campaign:
     def has_ended(self, now: int) -> bool:
         """Whether the declared end has passed."""
         return self.ends_at is not None and now >= self.ends_at
+
+    def status_at(self, now: int, stored: str, rounds: int) -> str:
+        """Returns the status as it is shown: an active campaign past its end, or without rounds left, has ended."""
+        declared = self.config["horizon"]
+        is_over = self.has_ended(now) or (declared is not None and rounds >= declared)
+        return ENDED if stored == "active" and is_over else stored
 
     def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Returns the policy's features of n encoded contexts (n, p) and arms (k, r) or (n, k, r)."""

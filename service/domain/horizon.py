@@ -25,8 +25,17 @@ def expected_rounds(rounds: int, started: int, now: int, ends: int) -> int:
     return max(rounds + 1, round(rounds * (ends - started) / elapsed))
 
 
-def due_estimate(campaign: Campaign, rounds: int, created_at: int, now: int) -> dict[str, int] | None:
-    """Returns the estimate to adopt now; None if the campaign needs none or its own is recent enough."""
+def first_estimate(declared: int, rounds: int, started: int, now: int, ends: int) -> dict[str, int]:
+    """Returns the estimate of a campaign that had a declared horizon: that one, or the rate so far if it is used up."""
+    horizon = declared if declared > rounds else expected_rounds(rounds, started, now, ends)
+    return {"horizon": horizon, "at": now, "rounds": rounds}
+
+
+def due_estimate(campaign: Campaign, rounds: int, asked: int, created_at: int, now: int) -> dict[str, int] | None:
+    """Returns the estimate to adopt before the next `asked` decisions; None if the campaign needs none.
+
+    All of them fit into it: a campaign with an end has ended when that has passed and not before.
+    """
     ends = campaign.ends_at
     if ends is None or campaign.config["horizon"] is not None or now >= ends:
         return None
@@ -34,6 +43,9 @@ def due_estimate(campaign: Campaign, rounds: int, created_at: int, now: int) -> 
     aged = now - last["at"] >= (ends - created_at) / RENEWALS and rounds >= ROUNDS_MIN
     # A share of those still expected, not of all: near the end nearly all are made at any time.
     used_up = rounds - last["rounds"] >= NEARLY_ALL * (last["horizon"] - last["rounds"])
+    if rounds + asked > last["horizon"]:
+        return {"horizon": expected_rounds(rounds + asked, created_at, now, ends), "at": now, "rounds": rounds}
     if not (aged or used_up) or rounds == last["rounds"]:
         return None
-    return {"horizon": expected_rounds(rounds, created_at, now, ends), "at": now, "rounds": rounds}
+    horizon = expected_rounds(rounds, created_at, now, ends)
+    return {"horizon": max(horizon, rounds + asked), "at": now, "rounds": rounds}

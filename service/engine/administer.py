@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
 from service.domain.config import check_config, check_new_config
-from service.domain.horizon import due_estimate
+from service.domain.horizon import due_estimate, first_estimate
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.money import amount, micros
@@ -52,7 +52,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         grant = {"sequence": resource + 1, "kind": "budget", "amount": budget, "reason": "created", "at": now}
         connection.execute(insert(tables.grant).values(**of_resource, **grant))
     write_audit(connection, now, command.actor, "campaign.create", name, {"config": config})
-    return Answer(summary(campaign, "active"), status=201)
+    return Answer(_summary(campaign, "active"), status=201)
 
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
@@ -64,8 +64,13 @@ def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
     return config if mode == "off" else {**config, "policy": {**config["policy"], "two_stage": mode}}
 
 
-def summary(campaign: Campaign, status: str) -> dict[str, Any]:
+def _changed(locked: LockedCampaign) -> Answer:
     """Returns the response to a change of a campaign."""
+    status = locked.campaign.status_at(locked.now, locked.status, locked.state.round.item())
+    return Answer(_summary(locked.campaign, status))
+
+
+def _summary(campaign: Campaign, status: str) -> dict[str, Any]:
     return {
         "id": campaign.id,
         "version": campaign.version,
@@ -84,7 +89,7 @@ def set_status(connection: Connection, locked: LockedCampaign, command: SetStatu
         locked.status = wanted
         locked.append("change", kind=command.action, body=to_json({}), model=None, at=locked.now)
         write_audit(connection, locked.now, command.actor, f"campaign.{command.action}", locked.campaign.id, {})
-    return Answer(summary(locked.campaign, locked.status))
+    return _changed(locked)
 
 
 def patch_campaign(connection: Connection, locked: LockedCampaign, command: PatchCampaign) -> Answer | Problem:
@@ -95,9 +100,9 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
         message = f"expected_version is not the campaign's, which is {locked.campaign.version}"
         return Conflict(message, kind="version-differs")
     try:
-        config = _patched(locked.campaign.config, changes)
+        config = _with_end(locked, _patched(locked.campaign.config, changes), changes)
         check_config(config)
-        newer = replace(locked.campaign, version=locked.campaign.version + 1, config=config)
+        newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
         state = newer.policy.adopt(locked.campaign.policy, locked.state)
     except Problem as problem:
@@ -113,13 +118,13 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
     locked.state = state
     _log_config(connection, locked, newer, "patch", changes)
     write_audit(connection, locked.now, command.actor, "campaign.patch", locked.campaign.id, changes)
-    return Answer(summary(newer, locked.status))
+    return _changed(locked)
 
 
-def renew_estimate(connection: Connection, locked: LockedCampaign) -> None:
-    """Adopts a new estimate of the horizon if one is due."""
+def renew_estimate(connection: Connection, locked: LockedCampaign, asked: int) -> None:
+    """Adopts a new estimate of the horizon if one is due before the next `asked` decisions."""
     campaign = locked.campaign
-    estimate = due_estimate(campaign, locked.state.round.item(), locked.created_at, locked.now)
+    estimate = due_estimate(campaign, locked.state.round.item(), asked, locked.created_at, locked.now)
     if estimate is not None:
         newer = replace(campaign, version=campaign.version + 1, config={**campaign.config, "estimate": estimate})
         locked.state = newer.policy.adopt(campaign.policy, locked.state)
@@ -143,9 +148,6 @@ def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         if change["id"] not in known:
             raise NotFound("resources name one the campaign does not have", kind="unknown-resource")
         known[change["id"]]["budget"] = change["budget"]
-    for name in ("horizon", "ends_at"):
-        if changes.get(name) is not None:
-            patched[name] = changes[name]
     ids = {arm["id"]: arm for arm in patched["arms"]}
     for arm in changes.get("add_arms") or ():
         if arm["id"] in ids:
@@ -158,6 +160,28 @@ def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         ids[name]["retired"] = True
     patched["feedback"] |= changes.get("feedback") or {}
     return patched
+
+
+def _with_end(locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Returns the configuration with the new end. A campaign ends by rounds or by time: one end clears the other."""
+    if changes.get("horizon") is not None:
+        kept = {name: value for name, value in config.items() if name != "estimate"}
+        return {**kept, "horizon": changes["horizon"], "ends_at": None}
+    if changes.get("ends_at") is None:
+        return config
+    changed = {**config, "horizon": None, "ends_at": changes["ends_at"]}
+    if config["horizon"] is not None:
+        ends, rounds = moment_microseconds(changes["ends_at"]), locked.state.round.item()
+        changed["estimate"] = first_estimate(config["horizon"], rounds, locked.created_at, locked.now, ends)
+    return changed
+
+
+def _in_known_units(campaign: Campaign, config: dict[str, Any]) -> Campaign:
+    """Returns the next version of a campaign. What it has learnt keeps its units, also where a new arm is dearer."""
+    newer = replace(campaign, version=campaign.version + 1, config=config)
+    if newer.units == campaign.units:
+        return newer
+    return replace(newer, config={**config, "units": campaign.units})
 
 
 def _moved_budgets(locked: LockedCampaign, newer: Campaign) -> list[int]:

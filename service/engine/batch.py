@@ -7,12 +7,13 @@ commit that fails means *unknown*: the campaigns are forgotten, and the clients 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import structlog
 
 from service.engine.cache import FarBehind
-from service.engine.commands import Expire, Item
+from service.engine.commands import Answer, Expire, Item
 from service.engine.settle import Unsound
 from service.engine.transaction import Attempt, Transactions
 from service.fault import Reached
@@ -93,9 +94,32 @@ class BatchRunner:
         groups = _groups(items)
         if len(groups) > 1:
             return groups
-        log.error("command failed", command=type(items[0].command).__name__, exc_info=error)
+        command = items[0].command
+        log.error("command failed", command=type(command).__name__, exc_info=error)
         _answer(items, error)
+        if isinstance(command, Expire) and command.number is None:
+            self._expire_one_by_one(items[0])
         return []
+
+    def _expire_one_by_one(self, item: Item) -> None:
+        """Expire the holds of each campaign in a transaction of its own: one hold that cannot expire stops no other."""
+        try:
+            numbers = self._transactions.overdue()
+        except Exception as error:
+            log.error("the overdue holds cannot be read", exc_info=error)
+            return
+        expired = 0
+        for number in numbers:
+            one = Item(Expire(number), inf)
+            self._attempt([one])
+            if isinstance(one.answer, Answer):
+                expired += one.answer.body["expired"]
+            elif isinstance(one.answer, Unavailable):
+                break  # the database is away: no campaign is at fault
+            else:
+                log.error("the holds of a campaign cannot expire", campaign=number)
+                self._transactions.postpone_expiry(number)
+        item.answer = Answer({"expired": expired})
 
     def _fail(self, error: BaseException) -> None:
         """Give up: what the disk holds now is unknown; the next process finds what was committed."""

@@ -87,6 +87,7 @@ class Cache:
     """
 
     def __init__(self, bytes_max: int) -> None:
+        self.history: object = None  # of the database that has what is cached: see `store.writer.history_of`
         self.unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
         self.due: set[int] = set()  # campaigns that need a snapshot
         self._bytes_max = bytes_max
@@ -144,6 +145,13 @@ class Cache:
         if self.unsaved[number] >= SNAPSHOT_OUTCOMES:
             self.due.add(number)
 
+    def clear(self) -> None:
+        """Drop all campaigns, and what is to be saved of them."""
+        self._campaigns.clear()
+        self._bytes = 0
+        self.unsaved.clear()
+        self.due.clear()
+
     def forget(self, number: int) -> None:
         """Drop a campaign."""
         dropped = self._campaigns.pop(number, None)
@@ -200,8 +208,12 @@ def current(connection: Connection, cache: Cache, row: Mapping[str, Any]) -> Cac
 
 
 def _is_of(known: CachedCampaign, row: Mapping[str, Any]) -> bool:
-    """Whether the log leads from the cached state to the row: same model, and nothing pruned in between."""
-    return bool(known.model_version == row["model_version"] and known.sequence >= row["pruned_through"])
+    """Whether the log leads from the cached state to the row: same model, and nothing pruned in between.
+
+    A cached state can be ahead of the row where the database has lost what it had committed.
+    """
+    same = known.model_version == row["model_version"]
+    return bool(same and row["pruned_through"] <= known.sequence <= row["sequence"])
 
 
 def load_campaign(connection: Connection, number: int, version: int) -> Campaign:
@@ -222,7 +234,7 @@ def _from_snapshot(connection: Connection, row: Mapping[str, Any]) -> CachedCamp
         .where(
             snapshot.c.campaign == row["campaign"],
             snapshot.c.model_version == row["model_version"],
-            snapshot.c.sequence >= row["pruned_through"],
+            snapshot.c.sequence.between(row["pruned_through"], row["sequence"]),
         )
         .order_by(snapshot.c.sequence.desc())
     ).mappings()

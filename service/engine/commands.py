@@ -6,7 +6,7 @@ ready to be turned into JSON; what cannot be done is a `service.problems.Problem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -45,20 +45,28 @@ class Decide(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """The digest of the request's identity in a canonical form."""
-        digest = blake2b(_sorted(self.context), digest_size=DIGEST_BYTES)
+        """The digest of the request's identity in a canonical form: -0.0 is 0.0, and an exclusion counts once."""
+        return self._digest(sorted({*self.exclude}), _number)
+
+    def _digest(self, exclude: Sequence[str], number: Callable[[float], float]) -> bytes:
+        context = _sorted(self.context)
+        if b"-0.0" in context:  # seldom, and the canonical form takes longer than the digest
+            context = _sorted(_canonical(self.context, number))
+        digest = blake2b(context, digest_size=DIGEST_BYTES)
         if not self.is_bare:
-            digest.update(_sorted(_canonical([sorted(self.exclude), self.actions, *self.baseline])))
+            digest.update(_sorted(_canonical([exclude, self.actions, *self.baseline], number)))
         return digest.digest()
 
     def is_answered_by(self, row: Any) -> bool:
-        """Whether a stored decision answered the same request: in any order of keys, and with 1 equal to 1.0.
+        """Whether a stored decision answered the same request: in any order of keys, with 1 equal to 1.0, -0.0 to 0.
 
         A row of a bare request has the context and no digest.
         """
-        if row["request_digest"]:
-            return bool(row["request_digest"] == self.digest)
-        return self.is_bare and _sorted(orjson.loads(row["context"])) == _sorted(self.context)
+        stored = row["request_digest"]
+        if stored:
+            # Version 0.1 made the digest of -0.0 and of exclusions as they were sent.
+            return bool(stored == self.digest or stored == self._digest(sorted(self.exclude), float))
+        return self.is_bare and _sorted(_canonical(orjson.loads(row["context"]))) == _sorted(_canonical(self.context))
 
 
 class Feedback(NamedTuple):
@@ -127,6 +135,8 @@ class EndStage(NamedTuple):
 class Expire(NamedTuple):
     """Look for holds that are past their time."""
 
+    number: int | None = None  # only those of this campaign
+
 
 class CreateKey(NamedTuple):
     """A new API key; the answer is the only place its text is ever seen."""
@@ -162,10 +172,18 @@ def _sorted(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def _canonical(value: Any) -> Any:
-    """The value with whole numbers as floats."""
+def _number(value: float) -> float:
+    """The number as a float; zero has no sign."""
+    return value + 0.0
+
+
+def _canonical(value: Any, number: Callable[[float], float] = _number) -> Any:
+    """The value with `number` applied to its numbers."""
+    kind = type(value)
+    if kind is float or kind is int:
+        return number(value)
     if isinstance(value, dict):
-        return {key: _canonical(part) for key, part in value.items()}
+        return {key: _canonical(part, number) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_canonical(part) for part in value]
-    return float(value) if type(value) is int else value
+        return [_canonical(part, number) for part in value]
+    return value

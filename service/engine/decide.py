@@ -407,7 +407,7 @@ def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_camp
         "reason": compact_column([*choice.reason[:made]]),
         "probability": choice.probability.tolist()[:made],
         "context": [orjson.dumps(context).decode() for context in contexts],
-        "exclude": nothing if bare else [to_json(sorted(one)) if one else None for one in exclude],
+        "exclude": nothing if bare else [to_json(sorted({*one})) if one else None for one in exclude],
         "actions": nothing if bare else [None if one is None else to_json(one) for one in actions],
         "shadow": nothing,
         "numbers": numbers_kept(ticket)[:made],

@@ -32,10 +32,17 @@ from service.store.database import Database
 EXPIRE_EVERY_SECONDS = 1.0
 # How often it looks at first stages that only wait for their last outcomes.
 STAGES_EVERY_SECONDS = 1.0
+# A stage one that could not be concluded is tried again after this time.
+STAGE_AGAIN_SECONDS = 60.0
 # The longest time that the engine waits for the event loop to send the last answers and to read the next requests. They
 # share a core, so nothing is lost. Without it half of the clients would always be in the next batch and half in the
 # one after, and a batch of half the size takes nearly as long. The engine does not wait for a busy loop any longer.
 READING_SECONDS_MAX = 0.01
+# After this many refusals the event loop leaves the interpreter to the engine, for longer than a thread takes to wake
+# up. Between two reads it releases the interpreter too briefly: the engine would wait for the switch interval, 5 ms,
+# after every statement of its transaction.
+REFUSALS_PER_YIELD = 128
+YIELD_SECONDS = 0.00002
 # The bytes that add one to an event counter; a pipe takes them as well.
 _SIGNAL = (1).to_bytes(8, "little")
 FULL = "more is asked than can be answered in time; try again"
@@ -141,8 +148,10 @@ class Engine:
         self.under_way_max = queue_max  # of decisions and outcomes, waiting or not; more would be answered too late
         self._answered: deque[tuple[Sequence[Waiter], float]] = deque()  # waiters to answer, and since when
         self._lag_seconds = 0.0  # how long the event loop took to get to the last answers
+        self._refused = 0
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._thread = Thread(target=self._run, name="cbwk-engine", daemon=True)
         self._groups = 0
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None]
@@ -155,8 +164,13 @@ class Engine:
         self._ended = self._loop.create_future()
         self._engine_wakeup, self._loop_wakeup = Wakeup(), Wakeup()
         self._loop.add_reader(self._loop_wakeup.fileno(), self._woken)
-        Thread(target=self._run, name="cbwk-engine", daemon=True).start()
+        self._thread.start()
         self._tasks = [asyncio.create_task(task()) for task in (self._expire, self._end_stages)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the thread and every background task run; each of them should run until the engine stops."""
+        return self._thread.is_alive() and not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
         """Answer what is queued, save what was learnt, end."""
@@ -212,9 +226,13 @@ class Engine:
     def is_full(self, under_way: int) -> bool:
         """Whether the engine takes no more decisions and outcomes while that many requests are under way."""
         # A request whose client is gone stays in the queue until its turn.
-        full = max(under_way, self.queued) >= self.under_way_max
+        full = under_way >= self.under_way_max or self.queued >= self.under_way_max
         if full:
-            self.deliver()
+            if self._answered:
+                self.deliver()
+            self._refused += 1
+            if self._refused % REFUSALS_PER_YIELD == 0 and not self._asleep:
+                time.sleep(YIELD_SECONDS)
         return full
 
     def _wake(self) -> None:
@@ -358,13 +376,18 @@ class Engine:
                 expired = (await self.submit(Expire())).body["expired"]
             except Problem:
                 expired = 0
+            except Exception as error:  # noqa: BLE001 - a loop that ends would leave every later hold open for good
+                expired = 0
+                log.error("holds did not expire; the next attempt follows", error=type(error).__name__)
 
     async def _end_stages(self) -> None:
         """End every stage one that is over. The linear program runs beside the queue, which goes on with one stage."""
-        given_up: set[int] = set()
+        again_at: dict[int, float] = {}
         while True:
             await asyncio.sleep(STAGES_EVERY_SECONDS)
-            for number in set(self._batches.handed_out()) - given_up:
+            for number in self._batches.handed_out():
+                if time.monotonic() < again_at.get(number, 0.0):
+                    continue
                 try:
                     found = await in_background(stage_one.conclusion, self._database, number)
                     if found is not None:
@@ -373,7 +396,7 @@ class Engine:
                     continue
                 except Exception as error:
                     if not self._database.is_connection_error(error):
-                        given_up.add(number)
+                        again_at[number] = time.monotonic() + STAGE_AGAIN_SECONDS
                         log.error("stage one was not concluded; one stage goes on", exc_info=error)
 
 

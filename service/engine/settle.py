@@ -102,7 +102,7 @@ def _apply(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> An
         decision=record.row["sequence"],
         kind=effect.kind,
         status=after,
-        reward=effect.reward,
+        reward=None if effect.reward is None else effect.reward + 0.0,  # SQLite stores -0.0 as 0.0
         costs=costs,
         spent=costs if same else None if effect.spent is None else to_json(effect.spent),
         released=effect.held is not None,

@@ -31,7 +31,8 @@ class Snapshots:
                 continue
             try:
                 with self._database.writer.begin(user) as connection:
-                    self._save(connection, known)
+                    if self._database.writer.history == cache.history:
+                        self._save(connection, known)
             except Exception as error:  # noqa: BLE001 - the next snapshot may succeed
                 log.warning("snapshot not written", error=type(error).__name__)
                 if self._database.is_file_error(error):

@@ -6,6 +6,7 @@ commits. `batch.py` decides what happens when it fails.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ from service.store.statements import Lookup, Prepared
 
 # The most holds that expire in one transaction.
 EXPIRE_ROWS_MAX = 1_000
+# A campaign whose holds could not expire is left out for this time, so that it does not fail the others every second.
+EXPIRE_AGAIN_SECONDS = 10.0
 _HOT = (Decide, Feedback)
 
 _DECISIONS = Lookup(tables.decision, "decision_id")
@@ -100,12 +103,15 @@ class Transactions:
         self._created_at: dict[int, int] = {}
         self.handed_out: set[int] = set()  # campaigns whose stage one waits for its last outcomes
         self._unknown: set[int] = set()  # campaigns with rules that this process does not know: their holds stay
+        self._postponed: dict[int, float] = {}  # campaigns whose holds could not expire, and when to try again
         self._restarts: dict[int, tuple[int, int]] = {}  # each campaign's model and its restarts so far
 
     def run(self, items: Sequence[Item], attempt: Attempt) -> None:
         """Answer every item in one transaction, or raise."""
         changes = Changes()
         with self._writer.begin(self) as connection:
+            if self._writer.history != self.cache.history:
+                self._forget_all(self._writer.history)
             now = self._writer.now_micros()
             by_campaign: dict[str, list[Item]] = {}
             alone: list[Item] = []
@@ -123,7 +129,7 @@ class Transactions:
                 numbers = sorted([self._numbers[name] for name in by_campaign if name in self._numbers])
                 self._open(connection, changes, numbers, now, attempt, fresh=not alone)
                 if len(changes.campaigns) < len(by_campaign):
-                    self._refuse(changes, by_campaign, attempt)
+                    self._refuse(connection, changes, by_campaign, attempt)
                 self._serve(connection, changes, by_campaign)
             if changes.campaigns:
                 changes.write(connection, self._reached)
@@ -163,6 +169,15 @@ class Transactions:
                 self.cache.forget(number)
         self.cache.distrust()
 
+    def _forget_all(self, history: object) -> None:
+        """Forget everything that was read from a database with another history: its rows may be gone."""
+        if self.cache.history is not None:
+            log.warning("the database was replaced; everything is read again")
+        self.cache.clear()
+        self.cache.history = history
+        for remembered in (self._numbers, self._created_at, self.handed_out, self._unknown, self._restarts):
+            remembered.clear()
+
     def catch_up(self, number: int) -> None:
         """Fold the log of a campaign without its lock."""
         state = tables.campaign_state
@@ -181,7 +196,7 @@ class Transactions:
         command = item.command
         try:
             if isinstance(command, Expire):
-                return Answer({"expired": self._expire(connection, changes, now, attempt)})
+                return Answer({"expired": self._expire(connection, changes, now, attempt, command.number)})
             if isinstance(command, CreateCampaign):
                 return administer.create_campaign(connection, command, now)
             if isinstance(command, CreateKey):
@@ -264,11 +279,17 @@ class Transactions:
             self.cache.count_folded(known)
             yield known._replace(remainder=Remainder(row["status"], row["last_event_at"], balances[number]))
 
-    def _refuse(self, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt) -> None:
+    def _refuse(
+        self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt
+    ) -> None:
         """Answer the items of campaigns that could not be locked."""
-        for name, items in by_campaign.items():
-            if name in changes.campaigns:
-                continue
+        refused = [name for name in by_campaign if name not in changes.campaigns]
+        # A remembered number may have lost its row: read them again.
+        for name in refused:
+            self._numbers.pop(name, None)
+        self._find(connection, refused)
+        for name in refused:
+            items = by_campaign[name]
             problem: Problem
             if name not in self._numbers:
                 problem = NotFound("there is no such campaign", kind="campaign-not-found")
@@ -299,7 +320,7 @@ class Transactions:
             if len(decides) < len(items):
                 self._settle(connection, locked, items, existing)
             if locked.campaign.ends_at is not None:
-                administer.renew_estimate(connection, locked)
+                administer.renew_estimate(connection, locked, len(decides))
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
@@ -320,20 +341,40 @@ class Transactions:
             if not isinstance(item.command, _HOT):
                 item.answer = _administered(connection, locked, item)
 
-    def _expire(self, connection: Connection, changes: Changes, now: int, attempt: Attempt) -> int:
-        """Expire holds past their time; return their number."""
-        due = _due_holds(connection, now, besides=self._unknown)
+    def overdue(self) -> list[int]:
+        """The campaigns that have holds past their time, except those that are left out."""
+        hold = tables.hold
+        with self._database.read() as connection:
+            due = hold.c.expires_at <= self._database.now_micros(connection)
+            numbers = connection.execute(select(hold.c.campaign).where(due).distinct().order_by(hold.c.campaign))
+            return [number for number in numbers.scalars() if number not in self._left_out()]
+
+    def postpone_expiry(self, number: int) -> None:
+        """Leave a campaign out of the next expiries: its holds could not expire."""
+        self._postponed[number] = time.monotonic() + EXPIRE_AGAIN_SECONDS
+
+    def _left_out(self) -> set[int]:
+        now = time.monotonic()
+        self._postponed = {number: again for number, again in self._postponed.items() if now < again}
+        return self._unknown | self._postponed.keys()
+
+    def _expire(
+        self, connection: Connection, changes: Changes, now: int, attempt: Attempt, number: int | None = None
+    ) -> int:
+        """Expire holds past their time, of all campaigns or of one; return how many have expired."""
+        left_out = self._left_out()
+        due = _due_holds(connection, now, besides=left_out, of=number)
         if not due:
             return 0
         self._open(connection, changes, sorted(due), now, attempt)
         # Before the locks another process may have ended some of them.
-        still = _due_holds(connection, now, besides=self._unknown)
+        still = _due_holds(connection, now, besides=left_out, of=number)
         expired = 0
         for locked in changes.campaigns.values():
             decisions = sorted(still.get(locked.campaign.number, ()))
-            expired += len(decisions)
             if decisions:
                 found = _DECISIONS_BY_SEQUENCE.fetch(connection, decisions, number=locked.campaign.number)
+                expired += len(found)
                 for record in _records(connection, locked, found):
                     settle.expire(locked, record)
             settle.teach(locked)
@@ -374,10 +415,14 @@ def _records(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]
     return [DecisionRecord.of(row, outcomes[row["sequence"]]) for row in rows]
 
 
-def _due_holds(connection: Connection, now: int, *, besides: Collection[int]) -> dict[int, list[int]]:
+def _due_holds(
+    connection: Connection, now: int, *, besides: Collection[int], of: int | None = None
+) -> dict[int, list[int]]:
     """The earliest decisions whose holds are past their time, by campaign; none of the campaigns `besides`."""
     hold = tables.hold
     due = select(hold.c.campaign, hold.c.decision).where(hold.c.expires_at <= now)
+    if of is not None:
+        due = due.where(hold.c.campaign == of)
     if besides:
         due = due.where(hold.c.campaign.not_in(besides))
     found: dict[int, list[int]] = defaultdict(list)

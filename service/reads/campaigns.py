@@ -7,15 +7,30 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+import structlog
 from sqlalchemy import Connection, Select, select
 
 from cbwk_core.state import LEARNT
+from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.money import amount, micros
-from service.reads.shared import Row, StoredCampaign, fetch, last_prices, number_cursor, page, prices, stored_campaign
+from service.reads.shared import (
+    LastPrices,
+    Row,
+    StoredCampaign,
+    fetch,
+    last_prices,
+    number_cursor,
+    page,
+    prices,
+    stored_campaign,
+)
 from service.store import tables
 from service.store.campaigns import states
+from service.store.database import clock_micros
 from service.times import moment_microseconds, moment_text
+
+log = structlog.get_logger(__name__)
 
 
 def campaigns(
@@ -27,19 +42,35 @@ def campaigns(
     cursor: str | None = None,
 ) -> dict[str, Any]:
     """Campaigns in the order of creation; `visible` limits them to those that a key may see."""
-    query = states() if status is None else states().where(tables.campaign_state.c.status == status)
-    rows = fetch(connection, _restricted(query, visible, limit, cursor))
-    return page(rows, limit, lambda row: row["campaign"], _summary)
+    query, now, after = states(with_config=True), clock_micros(connection), number_cursor(cursor)
+    if status is not None:
+        query = query.where(tables.campaign_state.c.status == ("active" if status == ENDED else status))
+    found: list[Row] = []
+    while True:
+        rows = fetch(connection, _restricted(query, visible, limit, after))
+        shown = ({**row, "status": _status(row, now)} for row in rows)
+        found += [row for row in shown if status in (None, row["status"])]
+        if len(rows) <= limit or len(found) > limit:
+            return page(found, limit, lambda row: row["campaign"], _summary)
+        after = rows[-1]["campaign"]
 
 
-def _restricted(query: Select[Any], visible: Collection[str] | None, limit: int, cursor: str | None) -> Select[Any]:
+def _restricted(query: Select[Any], visible: Collection[str] | None, limit: int, after: int | None) -> Select[Any]:
     """The rows of one page, and one more."""
-    campaign, after = tables.campaign, number_cursor(cursor)
+    campaign = tables.campaign
     if visible is not None:
         query = query.where(campaign.c.id.in_(sorted(visible)))
     if after is not None:
         query = query.where(campaign.c.number > after)
     return query.limit(limit + 1)
+
+
+def _status(row: Row, now: int) -> str:
+    """The status as it is shown; the stored one if the configuration is damaged, so that a list shows the others."""
+    try:
+        return StoredCampaign.of(row).status_at(now)
+    except (KeyError, TypeError, ValueError):
+        return str(row["status"])
 
 
 def _summary(row: Row) -> dict[str, Any]:
@@ -57,45 +88,64 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
     stored = stored_campaign(connection, campaign_id)
     last = last_prices(connection, [stored.campaign.number])
     return {
-        **_summary(stored.state),
+        **_summary({**stored.state, "status": stored.status_at(clock_micros(connection))}),
         # Outcomes learnt, by the policy's books.
         "policy_version": int(np.frombuffer(stored.state["books"], dtype="<f8")[LEARNT]),
         "rules": stored.campaign.rules,
         "config": stored.campaign.public_config,
-        "accounts": _accounts(connection, [stored], last)[stored.campaign.number],
+        "accounts": _accounts(stored, _account_rows(connection, last)[stored.campaign.number], last),
         "prices": prices(stored.campaign, last[stored.campaign.number]),
     }
 
 
 def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """The accounts of one campaign."""
-    (item,) = _budgets(connection, [stored_campaign(connection, campaign_id)])
-    return item
+    stored = stored_campaign(connection, campaign_id)
+    last = last_prices(connection, [stored.campaign.number])
+    return _budget(stored, _account_rows(connection, last)[stored.campaign.number], last, clock_micros(connection))
 
 
 def budgets(
     connection: Connection, *, visible: Collection[str] | None = None, limit: int, cursor: str | None = None
 ) -> dict[str, Any]:
     """The accounts of all campaigns, in the order of creation."""
-    rows = fetch(connection, _restricted(states(with_config=True), visible, limit, cursor))
-    found = page(rows, limit, lambda row: row["campaign"], dict)
-    return {**found, "items": _budgets(connection, [StoredCampaign.of(row) for row in found["items"]])}
+    rows = fetch(connection, _restricted(states(with_config=True), visible, limit, number_cursor(cursor)))
+    last, now = last_prices(connection, [row["campaign"] for row in rows]), clock_micros(connection)
+    accounts = _account_rows(connection, last)
+
+    def shown(row: Row) -> dict[str, Any]:
+        return _budget_or_damaged(row, accounts[row["campaign"]], last, now)
+
+    return page(rows, limit, lambda row: row["campaign"], shown)
 
 
-def _budgets(connection: Connection, several: Sequence[StoredCampaign]) -> list[dict[str, Any]]:
-    accounts = _accounts(connection, several, last_prices(connection, [stored.campaign.number for stored in several]))
-    return [
-        {
-            "campaign_id": stored.campaign.id,
-            "status": stored.state["status"],
-            "round": stored.state["round"],
-            "flight": round(_flight_share(stored), 6),
-            "last_event_at": moment_text(stored.state["last_event_at"]),
-            "exhausted": _is_exhausted(stored.campaign, accounts[stored.campaign.number]),
-            "resources": accounts[stored.campaign.number],
-        }
-        for stored in several
-    ]
+def _budget_or_damaged(row: Row, accounts: Sequence[Row], last: LastPrices, now: int) -> dict[str, Any]:
+    """The accounts of a campaign; without resources if its configuration is damaged, so that the others are shown."""
+    try:
+        return _budget(StoredCampaign.of(row), accounts, last, now)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others are shown
+        log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
+        return {**_standing(row, row["status"]), "flight": 0.0, "exhausted": False, "damaged": True, "resources": []}
+
+
+def _standing(state: Row, status: str) -> dict[str, Any]:
+    return {
+        "campaign_id": state["id"],
+        "status": status,
+        "round": state["round"],
+        "last_event_at": moment_text(state["last_event_at"]),
+    }
+
+
+def _budget(stored: StoredCampaign, rows: Sequence[Row], last: LastPrices, now: int) -> dict[str, Any]:
+    accounts = _accounts(stored, rows, last)
+    return {
+        **_standing(stored.state, stored.status_at(now)),
+        "flight": round(_flight_share(stored), 6),
+        "exhausted": _is_exhausted(stored.campaign, accounts),
+        "damaged": False,
+        "resources": accounts,
+    }
 
 
 def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
@@ -109,19 +159,20 @@ def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
     )
 
 
-def _accounts(
-    connection: Connection, several: Sequence[StoredCampaign], last: dict[int, bytes | None]
-) -> dict[int, list[dict[str, Any]]]:
-    """The accounts by the number of the campaign, in the order of its resources."""
+def _account_rows(connection: Connection, numbers: Collection[int]) -> dict[int, list[Row]]:
+    """The rows of accounts by the number of their campaign, in the order of its resources."""
     account = tables.account
-    by_number = {stored.campaign.number: stored for stored in several}
-    values = {number: _marginal_values(stored.campaign, last[number]) for number, stored in by_number.items()}
-    query = select(account).where(account.c.campaign.in_(by_number)).order_by(account.c.campaign, account.c.resource)
-    accounts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    query = select(account).where(account.c.campaign.in_(numbers)).order_by(account.c.campaign, account.c.resource)
+    found: dict[int, list[Row]] = defaultdict(list)
     for row in fetch(connection, query):
-        number = row["campaign"]
-        accounts[number].append(_account(by_number[number], row, values[number]))
-    return accounts
+        found[row["campaign"]].append(row)
+    return found
+
+
+def _accounts(stored: StoredCampaign, rows: Sequence[Row], last: LastPrices) -> list[dict[str, Any]]:
+    """The accounts of a campaign, in the order of its resources."""
+    values = _marginal_values(stored.campaign, last[stored.campaign.number])
+    return [_account(stored, row, values) for row in rows]
 
 
 def _marginal_values(campaign: Campaign, stored: bytes | None) -> dict[str, float]:

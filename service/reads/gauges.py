@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import structlog
 from sqlalchemy import Connection, func, select
 
 from service.reads.shared import StoredCampaign, last_prices, prices
 from service.store import campaigns, tables
+from service.store.database import clock_micros
+from service.times import MICROS_PER_SECOND
+
+log = structlog.get_logger(__name__)
 
 
 class AccountGauge(NamedTuple):
@@ -22,11 +27,13 @@ class AccountGauge(NamedTuple):
 
 
 class Gauges(NamedTuple):
-    """Accounts, open holds by campaign and prices by campaign and resource, of all campaigns that are not archived."""
+    """Accounts, open holds by campaign and prices by campaign and resource, of all campaigns that are not archived; how
+    long ago the oldest hold of all should have expired."""
 
     accounts: list[AccountGauge]
     open_holds: dict[str, int]
     prices: dict[tuple[str, str], float]
+    overdue_seconds: float = 0.0
 
 
 def gauges(connection: Connection) -> Gauges:
@@ -40,16 +47,27 @@ def gauges(connection: Connection) -> Gauges:
     # Configurations may be large, and there may be many.
     query = campaigns.states(with_config=True).where(state.c.status != "archived").execution_options(yield_per=100)
     for row in connection.execute(query).mappings():
-        campaign = StoredCampaign.of(row).campaign
-        campaign_of[campaign.number] = campaign.id, campaign.resources
+        try:
+            campaign = StoredCampaign.of(row).campaign
+            campaign_of[campaign.number] = campaign.id, campaign.resources
+            quoted = prices(campaign, last[campaign.number])
+        except Exception as error:  # noqa: BLE001 - the other campaigns still have their gauges
+            log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
+            continue
         found.open_holds[campaign.id] = open_holds.get(campaign.number, 0)
-        quoted = prices(campaign, last[campaign.number])
         found.prices.update({(campaign.id, name): price for name, price in quoted.items()})
     accounts = select(account).where(account.c.campaign.in_(active)).order_by(account.c.campaign, account.c.resource)
     for number, resource, *amounts in connection.execute(accounts):
-        campaign_id, resources = campaign_of[number]
-        found.accounts.append(AccountGauge(campaign_id, resources[resource], *amounts))
-    return found
+        if number in campaign_of:
+            campaign_id, resources = campaign_of[number]
+            found.accounts.append(AccountGauge(campaign_id, resources[resource], *amounts))
+    return found._replace(overdue_seconds=_overdue_seconds(connection))
+
+
+def _overdue_seconds(connection: Connection) -> float:
+    """How long ago the oldest hold should have expired; 0 if none is past its time."""
+    oldest = connection.execute(select(func.min(tables.hold.c.expires_at))).scalar_one()
+    return 0.0 if oldest is None else max(0.0, (clock_micros(connection) - oldest) / MICROS_PER_SECOND)
 
 
 def ping(connection: Connection) -> None:

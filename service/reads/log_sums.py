@@ -18,6 +18,7 @@ from service.limits import TIMELINE_POINTS_MAX
 from service.reads.shared import StoredCampaign, element
 from service.store import tables
 from service.store.opening_balance import Opening
+from service.store.writer import history_of
 
 # One segment for every point of the longest timeline.
 SEGMENTS_MAX = TIMELINE_POINTS_MAX
@@ -105,14 +106,15 @@ class _Cache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._logs: dict[tuple[int, int], LogSums] = {}  # by campaign and number of pruned rows, oldest first
+        # By campaign, number of pruned rows and the database's history, oldest first.
+        self._logs: dict[tuple[int, int, object], LogSums] = {}
         self._size = 0
 
-    def get(self, key: tuple[int, int]) -> LogSums | None:
+    def get(self, key: tuple[int, int, object]) -> LogSums | None:
         with self._lock:
             return self._logs.get(key)
 
-    def put(self, key: tuple[int, int], log: LogSums) -> None:
+    def put(self, key: tuple[int, int, object], log: LogSums) -> None:
         with self._lock:
             for outdated in [other for other in self._logs if other[0] == key[0]]:
                 self._remove(outdated)
@@ -121,7 +123,7 @@ class _Cache:
             while self._size > SUMS_MAX:
                 self._remove(next(iter(self._logs)))
 
-    def _remove(self, key: tuple[int, int]) -> None:
+    def _remove(self, key: tuple[int, int, object]) -> None:
         self._size -= sum(segment.size for segment in self._logs.pop(key).segments)
 
 
@@ -133,7 +135,7 @@ def log_sums(connection: Connection, stored: StoredCampaign, opening: Opening | 
     """The sums of a campaign's log up to its last number at the time of the read."""
     with _caches_lock:
         cache = _caches.setdefault(connection.engine, _Cache())
-    key = stored.campaign.number, 0 if opening is None else opening.row_count
+    key = stored.campaign.number, 0 if opening is None else opening.row_count, history_of(connection)
     bits = (stored.sequence // SEGMENTS_MAX).bit_length()
     full, end = (stored.sequence + 1) >> bits, (stored.sequence >> bits) + 1
     known = cache.get(key)

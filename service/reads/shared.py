@@ -19,6 +19,7 @@ from service.store import campaigns, tables
 from service.times import moment_text
 
 Row = Mapping[Any, Any]  # SQLAlchemy's rows by column, and dictionaries like them
+LastPrices = dict[int, bytes | None]  # by the number of the campaign
 
 T = TypeVar("T")
 
@@ -40,6 +41,10 @@ class StoredCampaign(NamedTuple):
     def of(cls, row: Row) -> StoredCampaign:
         """The campaign of a row of `store.campaigns.states`, read with the configuration."""
         return cls(Campaign(row["campaign"], row["id"], row["config_version"], json.loads(row["config"])), row)
+
+    def status_at(self, now: int) -> str:
+        """The status as it is shown."""
+        return self.campaign.status_at(now, self.state["status"], self.state["round"])
 
     @property
     def sequence(self) -> int:
@@ -129,7 +134,7 @@ def by_resource_or_none(campaign: Campaign, amounts: Sequence[int] | None) -> di
     return None if amounts is None else by_resource(campaign, amounts)
 
 
-def last_prices(connection: Connection, numbers: Sequence[int] | Select[Any]) -> dict[int, bytes | None]:
+def last_prices(connection: Connection, numbers: Sequence[int] | Select[Any]) -> LastPrices:
     """The stored prices at the last decision of each campaign; None before the first decision."""
     decision, state = tables.decision, tables.campaign_state
     last = (

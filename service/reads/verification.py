@@ -18,7 +18,12 @@ ROWS_AT_ONCE = 1_000
 
 def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """Every check with the expected and the found value. The connection must see one snapshot."""
-    stored = stored_campaign(connection, campaign_id)
+    try:
+        stored = stored_campaign(connection, campaign_id)
+        _ = stored.campaign.resources
+    except (ValueError, TypeError, KeyError) as error:
+        check = _check("configuration", "readable", type(error).__name__)
+        return {"campaign_id": campaign_id, "ok": False, "checks": [check]}
     pruned = opening_of(connection, stored.campaign.number) or Opening(0, spent=(0,) * len(stored.campaign.resources))
     checks = [*_account_checks(connection, stored, pruned), *_log_checks(connection, stored, pruned)]
     return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
@@ -99,4 +104,11 @@ def _damaged(connection: Connection, number: int) -> int:
     rows = connection.execute(
         select(outcome).where(outcome.c.campaign == number), execution_options={"yield_per": ROWS_AT_ONCE}
     ).mappings()
-    return sum(outcome_digest(dict(row)) != row["digest"] for row in rows)
+    return sum(_is_damaged(dict(row)) for row in rows)
+
+
+def _is_damaged(row: dict[str, Any]) -> bool:
+    if outcome_digest(row) == row["digest"]:
+        return False
+    # Version 0.1 made the digest of a reward -0.0, which SQLite stores as 0.0.
+    return bool(row["reward"] != 0 or outcome_digest(row | {"reward": -0.0}) != row["digest"])

@@ -10,7 +10,7 @@ from service.access import authorised
 from service.dependencies import components_of, engine_of, keyring_of, read
 from service.metrics import CONTENT_TYPE
 from service.openapi import answers, streams
-from service.problems import Forbidden
+from service.problems import Forbidden, Unavailable
 from service.responses import Json
 from service.schemas.admin import Liveness, Readiness
 
@@ -25,8 +25,10 @@ async def livez() -> Response:
 
 @router.get("/readyz", responses=answers(Readiness, 503))
 async def readyz(request: Request) -> Response:
-    """Answer if the process can serve requests: the engine has started and the database answers."""
-    engine_of(request)
+    """Answer if the process can serve requests: all its parts run and the database answers."""
+    tasks = components_of(request).tasks
+    if not engine_of(request).is_whole or any(task.done() for task in tasks):
+        raise Unavailable("a part of the process has ended; restart it", kind="not-ready")
     keyring_of(request)
     await read(request, reads.ping)
     return Json({"status": "ready"})

@@ -37,6 +37,7 @@ class BudgetView(View):
     flight: float = shown(0.1615, "share of the flight that has passed, from 0 to 1")
     last_event_at: At
     exhausted: bool = shown(False, "whether the free budget pays for none of the campaign's own arms")
+    damaged: bool = shown(False, "whether the stored configuration cannot be read; resources is then empty")
     resources: list[AccountView]
 
 

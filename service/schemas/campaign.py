@@ -59,6 +59,7 @@ CONFIG_EXAMPLE: dict[str, Any] = {
 
 RULES_DESCRIPTION = "version of the decision rules, fixed when the campaign is created"
 _EITHER_END = "must be given, or ends_at, and not both"
+_ONE_END = "must be the only one of horizon and ends_at that is not null"
 
 
 def _unique(field: str, items: Iterable[Hashable], what: str = "id") -> None:
@@ -285,8 +286,8 @@ class CampaignPatch(Body):
     )
 
     resources: Annotated[list[BudgetChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
-    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = None
-    ends_at: Moment | None = None
+    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(default=None, description="clears ends_at")
+    ends_at: Moment | None = Field(default=None, description="clears horizon, which is then estimated from traffic")
     add_arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)] = Field(default=[])
     retire_arms: Annotated[UniqueIds, Field(max_length=ARMS_MAX)] = Field(default=[])
     feedback: FeedbackTermsChange = FeedbackTermsChange()
@@ -298,8 +299,9 @@ class CampaignPatch(Body):
     def _fits_together(self) -> Self:
         if not self.model_fields_set - {"expected_version"}:
             raise ValueError("must have something to change")
-        if self.horizon is not None and self.ends_at is not None:
-            raise Misfit("horizon", _EITHER_END)
+        ends = self.model_fields_set & {"horizon", "ends_at"}
+        if ends and (self.horizon is None) == (self.ends_at is None):
+            raise Misfit(sorted(ends)[-1], _ONE_END)
         _unique("resources", (resource.id for resource in self.resources))
         _unique("add_arms", (arm.id for arm in self.add_arms))
         return self

@@ -11,15 +11,20 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import BytesBinaryDumper
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
+from service.store.errors import DatabaseUnreachable
 from service.store.statements import driver_of, execute
-from service.store.writer import Writer
+from service.store.writer import HISTORY, Writer
 
 # Each dedicated transaction begins with this savepoint, for `service.store.locking`.
 SAVEPOINT = "locking"
 NOW_MICROS = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 LOCK_NOT_AVAILABLE = "55P03"
+_NOT_SUPPORTED = "0A000"
+# The cluster and its timeline, which are the first digits of the name of its current log file.
+_HISTORY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
 # A dedicated connection that was idle for longer is probed first, so that a restart of the server fails no request.
 IDLE_SECONDS_MAX = 1.0
 # A peer that stops responding is given up after this time; otherwise its connection would block a request for ever.
@@ -49,9 +54,16 @@ class PostgresqlWriter(Writer):
     def _begin(self, connection: Connection, owner: object) -> None:
         if time.monotonic() - self._used_at >= IDLE_SECONDS_MAX:
             connection = self._probed(connection)
-        cursor = self._run(
-            connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
-        )
+        try:
+            cursor = self._run(
+                connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
+            )
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NOT_SUPPORTED:
+                raise
+            # Of another server, perhaps: the URL may name several, or a name that moves.
+            self._discard(connection)
+            raise DatabaseUnreachable("the server is a standby and takes no writes") from error
         while cursor.nextset():
             pass
         self._begun_at_micros = int(cursor.fetchone()[0])
@@ -109,17 +121,28 @@ def postgresql_engine(
     )
 
     @event.listens_for(engine, "connect")
-    def connected(connection: psycopg.Connection[Any], _: object) -> None:
+    def connected(connection: psycopg.Connection[Any], record: ConnectionPoolEntry) -> None:
         # psycopg's default dumper for bytes is written in Python and takes twice as long as the rest of a row.
         connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         # Not among the connection's options: poolers such as PgBouncer refuse those.
         connection.autocommit = True  # otherwise a rollback would undo them
         for name, value in session.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
+        record.info[HISTORY] = _history(connection)
         connection.autocommit = False
         connection.read_only = read_only
 
     return engine
+
+
+def _history(connection: psycopg.Connection[Any]) -> object:
+    """See `history_of`. A server that does not tell, such as a standby, has a history that equals no other."""
+    try:
+        return connection.execute(_HISTORY).fetchone()
+    except psycopg.DatabaseError:
+        if connection.closed:
+            raise
+        return object()
 
 
 def is_unavailable(error: psycopg.Error) -> bool:

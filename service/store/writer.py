@@ -19,6 +19,18 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.store.statements import DRIVER, execute
 
+# The key of a connection's `info` under which PostgreSQL's history is.
+HISTORY = "cbwk_history"
+
+
+def history_of(connection: Connection) -> object:
+    """The history that the server of this connection continues; None on SQLite, which has one.
+
+    After the promotion of a standby it is another one: rows that were committed before may be missing, and their
+    numbers may be used again.
+    """
+    return connection.info.get(HISTORY)
+
 
 def is_dedicated(connection: Connection) -> bool:
     """Whether a `Writer`, and not SQLAlchemy, begins the transactions of this connection."""
@@ -34,6 +46,7 @@ class Writer(ABC):
     # In a transaction, a number that changes when another writer has written since the owner's previous transaction, so
     # that the owner may rely on what it remembers of that; None where this is unknown.
     epoch: int | None = None
+    history: object = None  # of the connection: see `history_of`
     closed = False  # for good: a closed database has lost its lock
     _connection_options: ClassVar[Mapping[str, Any]] = {}
 
@@ -91,6 +104,7 @@ class Writer(ABC):
     def _connect(self) -> Connection:
         connection = self._engine.connect()
         driver = connection.connection.driver_connection
+        self.history = history_of(connection)
         self._connection = connection.execution_options(**{DRIVER: driver}, **self._connection_options)
         self._connection.begin()
         return self._connection

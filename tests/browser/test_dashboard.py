@@ -133,6 +133,7 @@ URGENCY = [
     (1, {"status": "paused"}, {}, "Paused"),
     (1, {"last_event_at": "2026-11-16T08:00:00Z"}, {}, "No activity for 2 h"),
     (1, {"flight": 1.0}, {"pace": 1.5}, "flight is over"),
+    (1, {"status": "ended", "flight": 0.9}, {"pace": 1.5}, "flight is over"),
     (0, {"status": "archived"}, {"overrun": 2}, None),
     (0, {}, {}, None),
 ]

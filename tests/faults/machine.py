@@ -58,11 +58,11 @@ AWKWARD = [number for number in range(50_000, 1_050_000, 7) if number / ONE * 1e
 amounts = (st.integers(0, 1_300_000) | st.sampled_from(AWKWARD)).map(lambda number: number / ONE)
 finer = st.integers(1, 999).map(lambda number: 0.25 + number / 1e9)
 costs = st.fixed_dictionaries({}, optional={"usd": amounts | finer, "impressions": st.sampled_from((0, 1, 0.5, 1.1))})
-rewards = st.sampled_from((0, 0.25, 1, 1.5))
-numbers = st.sampled_from((0.0, 0.25, 0.5, 1.0))  # floats, as the interface decodes them
+rewards = st.sampled_from((0, -0.0, 0.25, 1, 1.5))
+numbers = st.sampled_from((0.0, -0.0, 0.25, 0.5, 1.0))  # floats, as the interface decodes them
 sound_contexts = st.lists(numbers, min_size=2, max_size=2)
 contexts = sound_contexts | sound_contexts | sound_contexts | st.lists(numbers, min_size=1, max_size=1)
-excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2, unique=True)
+excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2)
 budgets = (st.integers(500_000, 6_000_000) | st.integers(10_000_000, 40_000_000)).map(lambda number: number / ONE)
 names = st.sampled_from(("c", "c", "c", "d"))
 places = st.integers(0, 1_000)  # the index of a decision or of a replica, modulo their number
@@ -70,7 +70,7 @@ halves = st.tuples(st.none() | rewards, st.none() | costs).filter(lambda both: b
 terms = st.fixed_dictionaries(
     {
         "missing_cost": st.sampled_from(("hold", "none")),
-        "missing_reward": st.sampled_from((0, None)),
+        "missing_reward": st.sampled_from((0, -0.0, None)),
         "ttl_seconds": st.sampled_from((60, 3600)),
     }
 )
@@ -214,10 +214,10 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_decisions)
     @rule(number=places, other=st.none() | contexts, replica=places)
     def decide_again(self, number: int, other: list[float] | None, replica: int) -> None:
-        """Repeat a request, or send another one under its id."""
+        """Repeat a request, with 0.0 in place of -0.0, or send another one under its id."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         context, exclude = self.model.campaigns[name]["decisions"][decision_id]["request"]
-        self.ask([Decide(name, decision_id, other or list(context), exclude)], replica)
+        self.ask([Decide(name, decision_id, other or [one + 0.0 for one in context], exclude)], replica)
 
     @precondition(has_decisions)
     @rule(number=places, both=halves, again=st.booleans(), replica=places)

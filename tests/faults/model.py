@@ -86,7 +86,7 @@ class Model:
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
-        request = (tuple(map(float, context)), tuple(sorted(exclude)))
+        request = (tuple(map(float, context)), tuple(sorted({*exclude})))
         before = campaign["decisions"].get(decision_id)
         if before is not None:
             if before["request"] != request:
@@ -267,7 +267,7 @@ class Model:
         campaign["horizon"] = changes.get("horizon", campaign["horizon"])
         campaign["version"] += 1
         campaign["rows"] += 1 + sum(amount != 0 for amount in moved.values())
-        return Reply(200, body={"id": name, "version": campaign["version"], "status": campaign["status"]})
+        return self._changed(name)
 
     def set_status(self, name: str, action: str) -> Reply:
         """Pause, resume or archive a campaign."""
@@ -279,7 +279,13 @@ class Model:
             return _refused(409, "campaign-archived")
         campaign["rows"] += campaign["status"] != wanted
         campaign["status"] = wanted
-        return Reply(200, body={"id": name, "version": campaign["version"], "status": wanted})
+        return self._changed(name)
+
+    def _changed(self, name: str) -> Reply:
+        campaign = self.campaigns[name]
+        ended = campaign["status"] == "active" and campaign["round"] >= campaign["horizon"]
+        status = "ended" if ended else campaign["status"]
+        return Reply(200, body={"id": name, "version": campaign["version"], "status": status})
 
     @staticmethod
     def _fits(campaign: Fields, hold: Fields) -> bool:

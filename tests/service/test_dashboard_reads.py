@@ -141,3 +141,23 @@ def test_a_key_is_told_what_it_may_do(call, database):
     own = good(call("GET", "/admin/key", key=reader))
     assert (own["role"], own["campaigns"]) == ("reader", ["summer"])
     assert good(call("GET", "/admin/key"))["role"] == "admin"
+
+
+def test_a_damaged_configuration_hides_no_other_campaign(story, database):
+    for name in ("winter", "spring"):
+        good(story("POST", "/campaigns", json=CONFIG | {"id": name}), 201)
+    before = {one["campaign_id"]: one for one in good(story("GET", "/admin/budgets"))["items"]}
+    for body in ("{", "{}", "null"):
+        with database.write() as connection:
+            connection.execute(tables.config.update().where(tables.config.c.campaign == 2).values(body=body))
+        found = {one["campaign_id"]: one for one in good(story("GET", "/admin/budgets"))["items"]}
+        assert {name: one for name, one in found.items() if name != "winter"} == {
+            name: one for name, one in before.items() if name != "winter"
+        }
+        assert (found["winter"]["damaged"], found["winter"]["resources"]) == (True, [])
+        assert found["winter"]["status"] == "active"
+        metrics = story("GET", "/metrics").text
+        assert "cbwk_database_up 1.0" in metrics
+        assert 'cbwk_open_holds{campaign="summer"}' in metrics
+        checks = good(story("GET", "/admin/campaigns/winter/verify"))
+        assert [check["name"] for check in checks["checks"] if not check["ok"]] == ["configuration"]

