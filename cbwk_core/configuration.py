@@ -104,13 +104,31 @@ class Configuration:
     def tries_plausible_arms(self) -> bool:
         """Whether arms are tried by their plausibility (rules/inverse_gap.py).
 
-        Each must have parameters of its own: in a shared model every play teaches about every arm. Their max costs must
-        be equal: the noise is in units of the largest, and far too large for an arm that costs a hundredth of it. The
-        leverages of "aggregate" are those of cells, not of a regression with that many parameters.
+        Each must have parameters of its own: in a shared model every play teaches about every arm. The leverages of
+        "aggregate" are those of cells, not of a regression with that many parameters.
         """
         own = self.model == "per_arm" and self.oracle != "aggregate"
-        equal = bool((self.problem.hold == self.problem.dearest).all())
-        return self.rules >= 4 and self.variant.value_prices and own and equal
+        return self.rules >= 4 and self.variant.value_prices and own
+
+    @cached_property
+    def ranges(self) -> Array | None:
+        """The range of each arm's outcomes, in which residuals are counted: (arms, 1 + d); None if all are 1.
+
+        Without it the noise of an arm that costs a hundredth of another would be that of the other. In a shared model
+        residuals of all arms are counted in one unit.
+        """
+        own = self.rules >= 4 and self.variant.value_prices and self.model == "per_arm"
+        return self.problem.ranges if own and (self.problem.ranges != 1.0).any() else None
+
+    @cached_property
+    def limits_dear_arms(self) -> bool:
+        """Whether an arm that is dearer than others is tried only as often as the budget bears (rules/dear_arms.py)."""
+        return self.rules >= 4 and self.variant.value_prices
+
+    @cached_property
+    def first_oracle(self) -> Any:
+        """The oracle's state before the first outcome."""
+        return self.regressor.init()
 
     @cached_property
     def regressor(self) -> Oracle[Any]:

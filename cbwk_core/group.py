@@ -23,13 +23,16 @@ from cbwk_core.single import serves
 from cbwk_core.state import State
 from cbwk_core.ticket import Choice, Ticket
 
-Shape = tuple[int, int, int, int]
+Shape = tuple[int, int, int, int, bool]
 
 
 def shape_of(policy: Configuration) -> Shape | None:
-    """What policies must share to be decided together: arms, dimension, resources, rules; None if this one cannot."""
+    """What policies must share to be decided together; None if this one cannot.
+
+    These are arms, dimension, resources, rules, and whether residuals are counted in the range of each arm.
+    """
     if policy.model == "per_arm" and policy.gamma == "auto" and serves(policy):
-        return policy.arms, policy.dimension, policy.resources, policy.rules
+        return policy.arms, policy.dimension, policy.resources, policy.rules, policy.ranges is None
     return None
 
 

@@ -28,6 +28,7 @@ class ProblemRows(NamedTuple):
     dearest: Array  # (rows, d), the largest hold of an arm in the caller's units
     rho: Array  # (rows, d), the even pace in max costs per round
     hold: Array  # (rows, arms, d), in the caller's units
+    ranges: Array  # (rows, arms, 1 + d), of the outcomes of each arm: 1, then its max costs in max costs
 
     @classmethod
     def stacked(cls, problems: Sequence[ProblemRows]) -> ProblemRows:
@@ -105,6 +106,12 @@ class Problem:
         return frozen(self.hold.max(axis=0))
 
     @cached_property
+    def ranges(self) -> Array:
+        """The range of an arm's outcomes, (arms, 1 + d): 1, then its max costs in units; 1 where it costs nothing."""
+        costs = np.where(self.hold > 0.0, self.hold / self.unit, 1.0)
+        return frozen(np.column_stack([np.ones(len(costs)), costs]))
+
+    @cached_property
     def budgets(self) -> Array:
         """B', (resources,): budgets in max costs."""
         return frozen(np.array(self.budget) / self.unit)
@@ -123,5 +130,5 @@ class Problem:
     def rows(self) -> ProblemRows:
         """The numbers of this problem as one row."""
         horizon = frozen(np.array([float(self.horizon)]))
-        amounts = (self.budgets, self.unit, self.dearest, self.rho, self.hold)
+        amounts = (self.budgets, self.unit, self.dearest, self.rho, self.hold, self.ranges)
         return ProblemRows(horizon, *(each[None] for each in amounts))

@@ -16,6 +16,7 @@ from cbwk_core.arrays import Array, Integers, Mask, folded, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.problem import ProblemRows
 from cbwk_core.rules import dual, gamma, pace
+from cbwk_core.rules.dear_arms import try_limits
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, plausible_weights, played_share, sample, widths
 from cbwk_core.rules.lagrangian import direction, scores
 from cbwk_core.rules.noise import noise, summed_residuals
@@ -30,6 +31,9 @@ from cbwk_core.ticket import (
     Thought,
     Ticket,
 )
+
+# Where it divides: a candidate whose features are all 0 has no leverage.
+_LEVERAGE_MIN = 1e-300
 
 
 class Request(NamedTuple):
@@ -61,13 +65,15 @@ def quote(policy: Configuration, problem: ProblemRows, state: State, gone: Array
     if not policy.variant.value_prices:
         terms = two_stage.terms(policy, state.stage)
         prices = dual.entropic_prices(state.log_weights, state.stage.radius, terms.scale)
-        return Quote(prices, terms.pace, terms.gamma, np.ones(len(prices)))
+        return Quote(prices, terms.pace, terms.gamma, np.ones((len(prices), 1)))
     rounds, learnt = state.books[:, ROUND], state.books[:, LEARNT]
     rho, blocking = _paces(problem, state, state.held, state.predicted, rounds)
     prices = dual.value_prices(state.position, state.value / np.maximum(rounds, 1.0), problem.rho)
-    variance = noise(state.residuals, learnt, direction(prices))
+    u = direction(prices)[:, None]
+    variance = noise(state.residuals, learnt, u if policy.ranges is None else u * problem.ranges)
     if policy.gamma == "auto":
-        rate = gamma.practical_gamma(policy.arms + 1, policy.parameters, rounds, variance, learnt, gone)
+        mean = variance.mean(axis=1)
+        rate = gamma.practical_gamma(policy.arms + 1, policy.parameters, rounds, mean, learnt, gone)
     else:
         rate = np.full((len(rho), 1), float(policy.gamma))
     return Quote(prices, rho, rate, variance, blocking)
@@ -178,6 +184,7 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
     policy, problem, state, quoted = lanes
     if not policy.variant.value_prices:
         return inverse_gap_weights(values, quoted.gamma, allowed)
+    limits = _try_limits(lanes, request, allowed) if policy.limits_dear_arms else None
     if request.leverage is not None and policy.tries_plausible_arms:
         rounds, plays = state.books[:, ROUND], state.books[:, OPENED] + state.books[:, SETTLED]
         weights, best = plausible_weights(
@@ -186,19 +193,35 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
             quoted.gamma,
             quoted.noise,
             allowed,
+            limits=limits,
             left=_rest(problem, rounds),
             share=played_share(plays, rounds),
             parameters=policy.parameters,
         )
     else:
         reach = None if request.leverage is None else widths(request.leverage, quoted.noise)
-        weights, best = inverse_gap_weights(values, quoted.gamma, allowed, explore_null=False, widths=reach)
+        weights, best = inverse_gap_weights(
+            values, quoted.gamma, allowed, explore_null=False, widths=reach, limits=limits
+        )
     share = pace.blind_share(state.books[:, OPENED], state.books[:, SETTLED], problem.budgets, problem.rho)
     if share is not None:
         weights[:, :-1] *= share[:, None]
         # Where the share is 1, rounding could give the null arm a small probability, even one below 0.
         weights[:, -1] = np.where(share < 1.0, 1.0 - weights[:, :-1].sum(axis=1), weights[:, -1])
     return weights, best
+
+
+def _try_limits(lanes: Lanes, request: Request, allowed: Mask | None) -> Array | None:
+    """`try_limits` of a state's own account; None if the oracle does not say how much it knows."""
+    policy, problem, state, _ = lanes
+    if request.leverage is None or (request.holds == request.holds[:, :1]).all():
+        return None
+    first = policy.regressor.spread(policy.first_oracle, policy.lifted(request.x))
+    assert first is not None, "the oracle knows its leverage after outcomes, and so before"
+    free = problem.budgets * problem.unit - state.spent - state.held
+    unknown = request.leverage / np.maximum(first, _LEVERAGE_MIN)
+    asked = None if allowed is None else allowed[:, :-1]
+    return try_limits(free, request.holds, asked, unknown, _rest(problem, state.books[:, ROUND]))
 
 
 def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str, ...]:
@@ -350,6 +373,8 @@ def teach(policy: Configuration, update: Any, state: State, ticket: Ticket, targ
     surprise = target.copy()
     surprise[:, 0] -= ticket.reward
     surprise[:, 1:] -= ticket.costs
+    if policy.ranges is not None:
+        surprise /= policy.ranges[ticket.arm]
     surprise *= weight[:, None]
     return State(state.books, oracle, summed_residuals(state.residuals, _by_lane(surprise, lanes)), state.stage)
 

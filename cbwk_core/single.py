@@ -20,7 +20,7 @@ from cbwk_core.arrays import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.newton_state import FORGOTTEN, predicted_with_leverage_of_one
-from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
+from cbwk_core.rules import dear_arms, dual, gamma, inverse_gap, lagrangian, noise, pace
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, State, columns
 from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket, TicketRow, only_row
 
@@ -52,6 +52,8 @@ class Single:
         self.budgets = problem.budgets.tolist()
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold, self.dearest = problem.hold.tolist(), problem.dearest.tolist()
+        self.limits_dear_arms = policy.limits_dear_arms and bool((problem.hold != problem.hold[0]).any())
+        self.ranges = policy.ranges
         self.holds_in_units, self.dearest_in_units = problem.hold / problem.unit, problem.dearest / problem.unit
         self.waited, self.position = where.waited.start, where.position
         # Of each resource: ρ, one max cost, B', and its columns.
@@ -88,19 +90,25 @@ class Single:
         rounds, learnt, rate = books[ROUND], books[LEARNT], self.gamma
         prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
         u = lagrangian.direction_of_one(prices)
-        variance = noise.noise_of_one(state.residuals[0], learnt, u)
+        if self.ranges is None:
+            variance = noise.noise_of_one(state.residuals[0], learnt, u)
+            by_arm = [variance] * candidates
+        else:
+            by_arm = noise.noises_of_one(state.residuals[0], learnt, u * self.ranges)
+            variance = sum(by_arm) / candidates
         if rate is None:
             gone = state.oracle.noticed.item(FORGOTTEN)
             rate = gamma.practical_gamma_of_one(self.arms + 1, self.parameters, rounds, variance, learnt, gone)
         charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
         scores = lagrangian.scores_of_one(charged, u)
+        limits = self._try_limits(books, lifted, leverage) if self.limits_dear_arms else None
         if self.tries_plausible_arms:
             share = inverse_gap.played_share_of_one(books[OPENED] + books[SETTLED], rounds)
             weights = inverse_gap.plausible_weights_of_one(
-                scores, leverage, rate, variance, self.horizon - rounds, share, self.parameters
+                scores, leverage, rate, by_arm, self.horizon - rounds, share, self.parameters, limits
             )
         else:
-            weights = inverse_gap.damped_weights_of_one(scores, leverage, rate, variance)
+            weights = inverse_gap.damped_weights_of_one(scores, leverage, rate, variance, limits)
         arm = inverse_gap.sample_of_one(weights, uniform)
         if arm == candidates:
             arm, chosen = NULL_ARM, np.zeros((1, self.dimension))
@@ -115,6 +123,15 @@ class Single:
         ticket = partial(self._ticket, books, chosen, predictions, played)
         thought = Thought(predictions[None], price_row, numbers[:, :1])
         return Choice(played, numbers[0, 1:2], numbers[:, 2:], _REASON, ticket, thought)
+
+    def _try_limits(self, books: list[float], lifted: Array, leverage: list[float]) -> list[float] | None:
+        """`dear_arms.try_limits_of_one` of a state's own account."""
+        if len(leverage) != self.arms:  # with the same max cost for all
+            return None
+        free = [budget - books[spent] - books[held] for budget, spent, held in self.accounts]
+        norms = np.vecdot(lifted, lifted).tolist() if self.shared else [lifted.dot(lifted)] * self.arms
+        unknown = [self.oracle.ridge * each / norm for each, norm in zip(leverage, norms, strict=True)]
+        return dear_arms.try_limits_of_one(free, self.hold, unknown, self.horizon - books[ROUND])
 
     def _candidates(self, features: Any) -> int:
         """How many candidates one request has; 0 unless its features have the right type and shape and are finite."""
@@ -266,6 +283,8 @@ class Single:
         errors -= target
         expected = (row.reward, *row.costs)
         surprise = np.array([actual - guess for actual, guess in zip(target, expected, strict=True)])
+        if self.ranges is not None:
+            surprise /= self.ranges[row.arm]
         return self._taught(state, books, block, lifted, image, errors.tolist(), surprise)
 
     def learn(self, state: Any, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
@@ -314,6 +333,8 @@ class Single:
         surprise = errors
         if clipped < 0.0:  # the ticket has no cost below 0
             surprise = errors - np.minimum([0.0, *predicted], 0.0)
+        if self.ranges is not None:
+            surprise = surprise / self.ranges[played]
         return self._taught(state, books, block, lifted, image, off, surprise)
 
     def _taught(

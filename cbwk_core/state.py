@@ -217,7 +217,7 @@ class Quote(NamedTuple):
     prices: Array  # (lanes, d), λ per max cost
     rho: Array  # (lanes, d), max costs per round
     gamma: Array  # (lanes, 1)
-    noise: Array  # (lanes,), uᵀΣ̂u: residual variance of the worth of an outcome at these prices
+    noise: Array  # (lanes, 1 or arms), uᵀΣ̂u: residual variance of the worth of an outcome at these prices
     blocking: Array | None = (
         None  # (lanes, d), the share of its hold that a decision counts as at least; see rules/pace.py
     )

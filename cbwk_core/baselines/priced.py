@@ -191,10 +191,9 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
     def _noise(self, books: Books, prices: Array) -> Array:
         """Return uᵀΣ̂u for u = (1, -λ·units of the arm): (lanes, arms), or (lanes, 1) where all arms have one unit."""
         units = self._unit_share[:1] if (self._unit_share == self._unit_share[0]).all() else self._unit_share
-        lanes, count = len(prices), len(units)
-        u = direction((prices[:, None, :] * units).reshape(lanes * count, -1))
-        residuals = np.repeat(books.residuals, count, axis=0)
-        return noise(residuals, np.repeat(books.learnt, count), u).reshape(lanes, count)
+        by_arm = prices[:, None, :] * units
+        u = direction(by_arm.reshape(-1, by_arm.shape[2])).reshape(*by_arm.shape[:2], -1)
+        return noise(books.residuals, books.learnt, u)
 
     def commit(self, state: PricedState[Dual], ticket: Ticket) -> PricedState[Dual]:
         """Count the decisions, take their holds, and move the prices at the predicted costs."""

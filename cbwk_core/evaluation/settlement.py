@@ -40,6 +40,8 @@ def commit_and_settle(policy: SquareCBwK, state: State, ticket: Ticket, outcomes
         return state
     target = outcomes[rows] / np.append(1.0, policy.problem.unit)
     surprise = target - np.column_stack([ticket.reward[rows], ticket.costs[rows]])
+    if policy.ranges is not None:
+        surprise /= policy.ranges[ticket.arm[rows]]
     block = ticket.arm[rows] if policy.model == "per_arm" else np.zeros(rows.size, dtype=np.int64)
     oracle = ridge_update(state.oracle, policy.lifted(ticket.features[rows]), target, block)
     residuals = frozen(state.residuals + (surprise.T @ surprise)[None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from math import exp, log1p, sqrt
+from math import exp, inf, log1p, sqrt
 
 import numpy as np
 
@@ -19,9 +19,9 @@ _PRIOR_SQUARE = PLAUSIBLE_PRIOR * PLAUSIBLE_PRIOR
 def widths(leverage: Array, noise: Array) -> Array:
     """WIDTHS·√(noise·leverage) + PRIOR_WIDTH·leverage, and 0 for the null arm, which is known: (n, c + 1), null last.
 
-    leverage φᵀA⁻¹φ (n, c), noise uᵀΣ̂u (1,) or (n,).
+    leverage φᵀA⁻¹φ (n, c), noise uᵀΣ̂u (1 or n, 1 or c).
 
-    >>> widths(np.array([[0.25, 0.01]]), noise=np.array([1.0])).round(3)
+    >>> widths(np.array([[0.25, 0.01]]), noise=np.array([[1.0]])).round(3)
     array([[0.3  , 0.052, 0.   ]])
     """
     rows, candidates = leverage.shape
@@ -30,10 +30,33 @@ def widths(leverage: Array, noise: Array) -> Array:
     known = np.maximum(leverage, 0.0)
     real = result[:, :-1]
     np.sqrt(known, out=real)
-    real *= (WIDTHS * np.sqrt(noise))[:, None]
+    real *= WIDTHS * np.sqrt(noise)
     known *= PRIOR_WIDTH
     real += known
     return result
+
+
+def _gaps(scores: Array, limits: Array | None) -> tuple[Integers, Integers, Array]:
+    """The rows' numbers, their best candidates (n,), and how far each candidate is behind the best (n, c)."""
+    leading, index = scores, np.arange(len(scores))
+    if limits is not None:
+        leading = scores.copy()
+        leading[:, :-1][np.broadcast_to(limits < 1.0, scores[:, :-1].shape)] = -np.inf
+    best = leading.argmax(axis=1)
+    gap = scores[index, best][:, None] - scores
+    return index, best, gap if limits is None else np.maximum(gap, 0.0)
+
+
+def _gaps_of_one(scores: list[float], limits: list[float] | None) -> tuple[int, list[float]]:
+    """`_gaps` of one request: the best of the real arms, len(scores) for null, and the gap of each of them."""
+    leading = scores
+    if limits is not None:
+        leading = [score if limit == 1.0 else -inf for score, limit in zip(scores, limits)]  # noqa: B905
+    top = max(leading)
+    best = leading.index(top)
+    if top < 0.0:
+        best, top = len(scores), 0.0
+    return best, [top - score if score < top else 0.0 for score in scores]
 
 
 def inverse_gap_weights(
@@ -43,29 +66,32 @@ def inverse_gap_weights(
     *,
     explore_null: bool = True,
     widths: Array | None = None,
+    limits: Array | None = None,
 ) -> tuple[Array, Integers]:
     """Probabilities (n, c) and the best candidate (n,) for scores (n, c), the null arm last.
 
     p_a = 1 / (n + γ·(best score - score of a)) for every allowed candidate but the best, which gets the rest; n counts
     the allowed candidates with the null arm. With `widths` (n, c), a candidate whose gap is larger than its own width
-    plus that of the best keeps DAMPING of its probability. Without `explore_null` the null arm is played only where it
-    is the best. Among equal scores the lowest index is the best, so a real arm is preferred to null.
+    plus that of the best keeps DAMPING of its probability. With `limits` (n, c - 1), a real arm has at most that
+    probability, and one whose limit is below 1 is not the best, whatever its score. Without `explore_null` the null arm
+    is played only where it is the best. Among equal scores the lowest index is the best, so a real arm is preferred to
+    null.
 
     >>> inverse_gap_weights(np.array([[1.0, 0.5, 0.0]]), gamma=np.array([[2.0]]))[0].round(3)
     array([[0.55, 0.25, 0.2 ]])
     """
-    rows, columns = scores.shape
-    count: Array | int = columns
+    count: Array | int = scores.shape[1]
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
         count = allowed.sum(axis=1, dtype=np.float64)[:, None]
-    index, best = np.arange(rows), scores.argmax(axis=1)
-    gap = scores[index, best][:, None] - scores
+    index, best, gap = _gaps(scores, limits)
     weights = gap * gamma
     weights += count
     np.divide(1.0, weights, out=weights)
     if widths is not None:
         weights[gap > widths + widths[index, best][:, None]] *= DAMPING
+    if limits is not None:
+        weights[:, :-1] = np.minimum(weights[:, :-1], limits)
     if not explore_null:
         weights[:, -1] = 0.0
     weights[index, best] = 0.0
@@ -73,23 +99,26 @@ def inverse_gap_weights(
     return weights, best
 
 
-def damped_weights_of_one(scores: list[float], leverage: list[float], gamma: float, noise: float) -> list[float]:
+def damped_weights_of_one(
+    scores: list[float], leverage: list[float], gamma: float, noise: float, limits: list[float] | None
+) -> list[float]:
     """`inverse_gap_weights` of one request whose candidates are all allowed, with `widths` and without exploring null.
 
     scores and leverage are those of the real arms; the result has the null arm last.
     """
-    top = max(scores)
-    best, count, deviations = scores.index(top), len(scores) + 1, WIDTHS * sqrt(noise)
+    best, gaps = _gaps_of_one(scores, limits)
+    count, deviations = len(scores) + 1, WIDTHS * sqrt(noise)
     if min(leverage) < 0.0:  # by rounding, where features are very large
         leverage = [max(each, 0.0) for each in leverage]
-    reach = deviations * sqrt(leverage[best]) + PRIOR_WIDTH * leverage[best]
-    if top < 0.0:
-        top, best, reach = 0.0, len(scores), 0.0
+    reach = 0.0
+    if best < len(scores):
+        reach = deviations * sqrt(leverage[best]) + PRIOR_WIDTH * leverage[best]
     weights = [
-        (1.0 if (gap := top - score) <= deviations * root + PRIOR_WIDTH * each + reach else DAMPING)
-        / (count + gamma * gap)
-        for score, each, root in zip(scores, leverage, map(sqrt, leverage))  # noqa: B905
+        (1.0 if gap <= deviations * root + PRIOR_WIDTH * each + reach else DAMPING) / (count + gamma * gap)
+        for gap, each, root in zip(gaps, leverage, map(sqrt, leverage))  # noqa: B905
     ]
+    if limits is not None:
+        weights = list(map(min, weights, limits))
     weights.append(0.0)
     weights[best] = 0.0
     weights[best] = 1.0 - sum(weights)
@@ -117,6 +146,7 @@ def plausible_weights(
     noise: Array,
     allowed: Mask | None = None,
     *,
+    limits: Array | None = None,
     left: Array,
     share: Array,
     parameters: int,
@@ -130,13 +160,15 @@ def plausible_weights(
     takes money from better rounds. For any true worths ℓ with errors e = ℓ̂ - ℓ, whatever is best:
     Σp·(max ℓ - ℓ) <= Σp·g + (PLAUSIBLE_FLOOR·n/s + 1)/γ + γ/2·Σp·e², the lemma of inverse gap weighting.
 
-    scores (n, c) with null last, leverage (n, c - 1); gamma (1 or n, 1); noise, `left`, the rounds left, and `share`
-    (`played_share`) are (1,) or (n,).
+    With `limits`, the lemma holds for the arms that have none: see `inverse_gap_weights`.
 
-    >>> one = np.ones(1)
-    >>> options = {"left": 1000 * one, "share": one, "parameters": 2}
+    scores (n, c) with null last, leverage (n, c - 1); gamma (1 or n, 1); noise (1 or n, 1 or c - 1); `left`, the rounds
+    left, and `share` (`played_share`) are (1,) or (n,).
+
+    >>> one = np.ones((1, 1))
+    >>> options = {"left": 1000 * one[0], "share": one[0], "parameters": 2}
     >>> scores, leverage = np.array([[0.5, 0.4, 0.0]]), np.array([[0.01, 0.01]])
-    >>> plausible_weights(scores, leverage, one[:, None], one, **options)[0].round(3)
+    >>> plausible_weights(scores, leverage, one, one, **options)[0].round(3)
     array([[0.774, 0.226, 0.   ]])
     """
     rows, columns = scores.shape
@@ -144,15 +176,16 @@ def plausible_weights(
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
         count = allowed.sum(axis=1, dtype=np.float64)[:, None]
-    index, best = np.arange(rows), scores.argmax(axis=1)
-    gap = scores[index, best][:, None] - scores
+    index, best, gap = _gaps(scores, limits)
     variance, known = np.zeros((rows, columns)), np.maximum(leverage, 0.0)
     tried = np.log1p(known * (left * share / parameters)[:, None])
-    variance[:, :-1] = PLAUSIBLE_VARIANCE * noise[:, None] * known * tried + (PLAUSIBLE_PRIOR * known) ** 2
+    variance[:, :-1] = PLAUSIBLE_VARIANCE * noise * known * tried + (PLAUSIBLE_PRIOR * known) ** 2
     joint = variance + (variance[index, best][:, None] + _VARIANCE_MIN)
     tries = np.where(best == columns - 1, share, 1.0)[:, None]
     plausible = np.exp(gap * gap / (-2.0 * joint)) * (tries / count)
     weights = np.maximum(plausible, 1.0 / (PLAUSIBLE_FLOOR * count / tries + gamma * gap))
+    if limits is not None:
+        weights[:, :-1] = np.minimum(weights[:, :-1], limits)
     weights[:, -1] = 0.0
     weights[index, best] = 0.0
     weights[index, best] = 1.0 - weights.sum(axis=1)
@@ -160,22 +193,31 @@ def plausible_weights(
 
 
 def plausible_weights_of_one(
-    scores: list[float], leverage: list[float], gamma: float, noise: float, left: float, share: float, parameters: int
+    scores: list[float],
+    leverage: list[float],
+    gamma: float,
+    noise: list[float],
+    left: float,
+    share: float,
+    parameters: int,
+    limits: list[float] | None,
 ) -> list[float]:
-    """`plausible_weights` of one request whose candidates are all allowed; scores and leverage are of the real arms."""
+    """`plausible_weights` of one request whose candidates are all allowed; lists are of the real arms."""
     if min(leverage) < 0.0:  # by rounding, where features are very large
         leverage = [max(each, 0.0) for each in leverage]
-    top, count, plays, spread = max(scores), len(scores) + 1, left * share / parameters, PLAUSIBLE_VARIANCE * noise
-    variance = [each * (spread * log1p(plays * each) + _PRIOR_SQUARE * each) for each in leverage]
-    best, tries = scores.index(top), 1.0
-    joint = variance[best] + _VARIANCE_MIN
-    if top < 0.0:
-        top, best, joint, tries = 0.0, len(scores), _VARIANCE_MIN, share
+    best, gaps = _gaps_of_one(scores, limits)
+    count, plays = len(scores) + 1, left * share / parameters
+    variance = [
+        each * (PLAUSIBLE_VARIANCE * own * log1p(plays * each) + _PRIOR_SQUARE * each)
+        for each, own in zip(leverage, noise)  # noqa: B905
+    ]
+    joint, tries = (variance[best] + _VARIANCE_MIN, 1.0) if best < len(scores) else (_VARIANCE_MIN, share)
     equal, floor, weights = tries / count, PLAUSIBLE_FLOOR * count / tries, []
-    for score, each in zip(scores, variance):  # noqa: B905
-        gap = top - score
+    for gap, each in zip(gaps, variance):  # noqa: B905
         likely, least = equal * exp(gap * gap / (-2.0 * (each + joint))), 1.0 / (floor + gamma * gap)
         weights.append(likely if likely > least else least)
+    if limits is not None:
+        weights = list(map(min, weights, limits))
     weights.append(0.0)
     weights[best] = 0.0
     weights[best] = 1.0 - sum(weights)

@@ -51,18 +51,24 @@ def summed_residuals_of_one(residuals: Array, surprise: Array) -> Array:
 
 
 def noise(residuals: Array, learnt: Array, u: Array) -> Array:
-    """uᵀΣ̂u from sums of outer products (lanes, q, q) over `learnt` outcomes (lanes,), for u (lanes, q): (lanes,).
+    """uᵀΣ̂u from sums of outer products (lanes, q, q) over `learnt` outcomes (lanes,), for u (lanes, k, q): (lanes, k).
 
-    >>> noise(first_residuals(1, 2), np.array([0.0]), np.array([[1.0, -1.0]])) * 12  # twice the prior's 1/12
-    array([2.])
+    >>> noise(first_residuals(1, 2), np.array([0.0]), np.array([[[1.0, -1.0]]])) * 12  # twice the prior's 1/12
+    array([[2.]])
     """
-    spread = np.vecdot(np.matvec(residuals, u), u)
-    return np.asarray(np.maximum(spread / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN))
+    spread = np.vecdot(np.matvec(residuals[:, None], u), u)
+    return np.asarray(np.maximum(spread / (learnt + RESIDUAL_PRIOR_COUNT)[:, None], NOISE_MIN))
 
 
 def noise_of_one(residuals: Array, learnt: float, u: Array) -> float:
-    """`noise` of one lane: residuals (q, q), u (q,)."""
+    """`noise` of one lane and one direction: residuals (q, q), u (q,)."""
     return max(float(residuals.dot(u).dot(u)) / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN)
+
+
+def noises_of_one(residuals: Array, learnt: float, u: Array) -> list[float]:
+    """`noise` of one lane and several directions: residuals (q, q), u (k, q)."""
+    spread = np.vecdot(u.dot(residuals), u).tolist()
+    return [max(each / (learnt + RESIDUAL_PRIOR_COUNT), NOISE_MIN) for each in spread]
 
 
 def mean_squares(residuals: Array, learnt: Array | Integers) -> Array:

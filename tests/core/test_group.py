@@ -200,7 +200,8 @@ def test_only_policies_of_one_shape_have_the_same_shape():
     rng = np.random.default_rng(1)
     policy = policy_of(rng, 3, 2, 2)
     shape = shape_of(policy)
-    assert shape == (3, 2, 2, policy.rules)
+    assert shape == (3, 2, 2, policy.rules, policy.ranges is None)
+    assert shape_of(policy_of(rng, 3, 2, 2, max_cost=1.0)) != shape
     assert shape_of(policy_of(rng, 4, 2, 2)) != shape
     assert shape_of(policy_of(rng, 3, 2, 2, rules=1)) != shape
     others = [

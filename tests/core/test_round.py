@@ -14,8 +14,12 @@ from cbwk_core.oracles.newton_state import PRODUCT_CACHED
 from cbwk_core.presets import (
     BLIND_COUNT,
     DAMPING,
+    DEAR_PLAYS,
     GAMMA_FACTOR,
     NOISE_MIN,
+    PLAUSIBLE_FLOOR,
+    PLAUSIBLE_PRIOR,
+    PLAUSIBLE_VARIANCE,
     PRESETS,
     PRIOR_WIDTH,
     UNPACED_BUDGET_MAX,
@@ -25,6 +29,7 @@ from cbwk_core.presets import RESIDUAL_PRIOR as PRIOR
 from cbwk_core.presets import RESIDUAL_PRIOR_COUNT as PRIOR_COUNT
 from cbwk_core.rules.gamma import gamma_of_notebook_gradient, gamma_of_notebook_newton
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, sample
+from cbwk_core.state import OPENED, SETTLED
 
 ARMS, DIMENSION, RESOURCES, HORIZON = 4, 3, 2, 1000
 # Whole numbers, so that sums of holds are exact; arm 3 needs nothing of the first resource.
@@ -58,26 +63,56 @@ def taught(policy, rng, rounds=12, reward=(0.0, 1.0)):
     return state
 
 
+def limited(policy, state, norms, leverage, allowed):
+    """How probable each arm may be: an arm that is dearer than the cheapest is tried as often as the budget bears."""
+    free = [max(b - s - h, 0.0) for b, s, h in zip(policy.budget, state.spent[0], state.held[0], strict=True)]
+    pays = [min(f / h if h else math.inf for f, h in zip(free, hold, strict=True)) for hold in policy.max_cost]
+    cheapest = max((a for a in range(len(pays)) if allowed[a]), key=lambda a: (pays[a], -a), default=0)
+    limits = []
+    for own, norm, each in zip(policy.max_cost, norms, leverage, strict=True):
+        unknown = min(each * policy.regressor.ridge / norm, 1.0)
+        risks = [max(hold - low, 0.0) * unknown for hold, low in zip(own, policy.max_cost[cheapest], strict=True)]
+        plays = min(f / risk if risk else math.inf for f, risk in zip(free, risks, strict=True))
+        limits.append(min(plays**2 / (DEAR_PLAYS * (policy.horizon - state.round.item())), 1.0))
+    return limits
+
+
 def weighed(policy, state, x, allowed):
     """The probabilities of one request by the formula, one candidate after the other; null is the last."""
-    quote = policy.quote(state)
+    quote, practical, null = policy.quote(state), policy.preset == "practical", policy.arms
     prices, rho = quote.prices[0].tolist(), quote.rho[0].tolist()
-    gamma, noise = float(quote.gamma[0, 0]), float(quote.noise[0])
+    gamma, noise = float(quote.gamma[0, 0]), np.broadcast_to(quote.noise[0], null).tolist()
     lifted = policy.lifted(np.array(x if policy.model == "shared" else [x]))[None]
     predictions = policy.regressor.predict(state.oracle, lifted)[0].tolist()
     leverage = policy.regressor.spread(state.oracle, lifted)[0].tolist()
     worth = [r + sum(p * (b - c) for p, b, c in zip(prices, rho, costs, strict=True)) for r, *costs in predictions]
     worth.append(sum(p * b for p, b in zip(prices, rho, strict=True)))
-    width = [WIDTHS * math.sqrt(noise * each) + PRIOR_WIDTH * each for each in leverage] + [0.0]
-    candidates = [a for a in range(len(predictions)) if allowed[a]] + [len(predictions)]
-    best = max(candidates, key=lambda a: (worth[a], -a))
+    candidates = [a for a in range(null) if allowed[a]] + [null]
+    norms = np.broadcast_to((lifted[0] ** 2).sum(axis=-1), null).tolist()
+    limits = [*limited(policy, state, norms, leverage, allowed), 1.0] if practical else [1.0] * (null + 1)
+    best = max((a for a in candidates if limits[a] == 1.0), key=lambda a: (worth[a], -a))
+    count, rounds = len(candidates), state.round.item()
+    share = max(float(state.books[0, OPENED] + state.books[0, SETTLED]), 1.0) / max(rounds, 1.0)
+    tries, left = share if best == null else 1.0, (policy.horizon - rounds) * share / policy.parameters
+    width = [WIDTHS * math.sqrt(own * each) + PRIOR_WIDTH * each for own, each in zip(noise, leverage, strict=True)]
+    variance = [
+        PLAUSIBLE_VARIANCE * own * each * math.log(1 + left * each) + (PLAUSIBLE_PRIOR * each) ** 2
+        for own, each in zip(noise, leverage, strict=True)
+    ]
+    width.append(0.0)
+    variance.append(0.0)
     weights = [0.0] * len(worth)
     for a in candidates:
-        if a == best or (a == len(predictions) and policy.preset == "practical"):
+        if a == best or (a == null and practical):
             continue
-        weights[a] = 1.0 / (len(candidates) + gamma * (worth[best] - worth[a]))
-        if policy.preset == "practical" and worth[best] - worth[a] > width[a] + width[best]:
-            weights[a] *= DAMPING
+        gap = max(worth[best] - worth[a], 0.0)
+        if practical and policy.model == "per_arm":
+            plausible = math.exp(-(gap**2) / (2 * (variance[a] + variance[best]))) * tries / count
+            weights[a] = max(plausible, 1.0 / (PLAUSIBLE_FLOOR * count / tries + gamma * gap))
+        else:
+            weights[a] = 1.0 / (count + gamma * gap)
+            weights[a] *= DAMPING if practical and gap > width[a] + width[best] else 1.0
+        weights[a] = min(weights[a], limits[a])
     weights[best] = 1.0 - sum(weights)
     return weights
 
@@ -86,12 +121,18 @@ def weighed(policy, state, x, allowed):
 def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(model):
     policy = make(model=model)
     rng, state, residuals = np.random.default_rng(11), policy.init(), []
+    # With a model per arm, residuals of costs are counted in the arm's own max cost; arm 3 has one of 0.
+    scales = [[1 / 3, 4 / 5], [2 / 3, 1 / 5], [1.0, 1.0], [1.0, 2 / 5]] if model == "per_arm" else [[1.0, 1.0]]
     for t in range(60):
         quote = policy.quote(state)
-        u = np.array([1.0, *-quote.prices[0]])
-        square = sum(float(u @ residual) ** 2 for residual in residuals)
-        noise = max((square + PRIOR * PRIOR_COUNT * float(u @ u)) / (len(residuals) + PRIOR_COUNT), NOISE_MIN)
-        np.testing.assert_allclose(quote.noise, noise, rtol=1e-9)
+        noises = []
+        for scale in scales[:1] if model == "shared" else scales:
+            u = np.array([1.0, *-quote.prices[0]]) * [1.0, *scale]
+            square = sum(float(u @ residual) ** 2 for residual in residuals)
+            spread = (square + PRIOR * PRIOR_COUNT * float(u @ u)) / (len(residuals) + PRIOR_COUNT)
+            noises.append(max(spread, NOISE_MIN))
+        np.testing.assert_allclose(quote.noise, [noises], rtol=1e-9)
+        noise = sum(noises) / len(noises)
         parameters = (DIMENSION + 1) * (ARMS if model == "per_arm" else 1)
         np.testing.assert_allclose(
             quote.gamma, GAMMA_FACTOR * math.sqrt((ARMS + 1) * (t + 1) / (noise * parameters)), rtol=1e-9
@@ -100,7 +141,8 @@ def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(mo
         rewards, costs = rng.random(1), rng.random((1, 2))
         if ticket.arm[0] != NULL_ARM:
             outcome = np.array([rewards[0], costs[0, 0] / 3.0, costs[0, 1] / 5.0])
-            residuals.append(outcome - [ticket.reward[0], *ticket.costs[0]])
+            off = outcome - [ticket.reward[0], *ticket.costs[0]]
+            residuals.append(off / [1.0, *(scales[ticket.arm[0]] if model == "per_arm" else scales[0])])
         state = policy.settle(policy.commit(state, ticket), ticket, rewards, costs)
     assert len(residuals) > 20
 
@@ -230,7 +272,7 @@ def test_ties_prefer_real_arms_and_among_them_the_first():
     for explore_null in (True, False):
         _, best = inverse_gap_weights(scores, np.array([[1.0]]), explore_null=explore_null)
         assert best.tolist() == [1, 0, 3]
-    policy = make()
+    policy = make(max_cost=HOLDS[2])
     choice = policy.decide(policy.init(), np.zeros((1, ARMS, DIMENSION)), [0.0])  # all predictions and prices are 0
     np.testing.assert_allclose(choice.probabilities[0], [2 / 5, 1 / 5, 1 / 5, 1 / 5, 0.0])
 
@@ -246,7 +288,7 @@ def test_the_papers_presets_explore_the_null_arm_like_any_other(preset):
 @given(seeds, models)
 @settings(max_examples=30)
 def test_the_practical_preset_plays_null_only_where_it_is_best(seed, model):
-    policy = make(model=model)
+    policy = make(model=model, max_cost=HOLDS[2])
     rng = np.random.default_rng(seed)
     for reward in ((-1.0, 1.0), (0.0, 1.0), (-1.0, 0.0)):
         state, x = taught(policy, rng, rounds=20, reward=reward), features_of(policy, rng, 8)

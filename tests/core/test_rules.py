@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from cbwk_core import rules
 from cbwk_core.presets import BLIND_COUNT, NOISE_MIN, PLAUSIBLE_FLOOR, PRICE_CEILING, UNPACED_BUDGET_MAX
-from cbwk_core.rules import dual, gamma, inverse_gap, lagrangian, noise, pace
+from cbwk_core.rules import dear_arms, dual, gamma, inverse_gap, lagrangian, noise, pace
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 TWIN_SUFFIXES = ("_of_one", "_for_one")
@@ -110,16 +110,62 @@ def test_gamma_of_one_lane_is_that_of_the_lanes(candidates, parameters, lanes):
 def test_weights_of_one_request_are_those_of_the_requests(arms, rows, rate, variance, data):
     scores = data.draw(arrays(np.float64, (rows, arms), elements=odd(-2.0, 1.0, 0.0, 0.5, -0.1)))
     leverage = data.draw(arrays(np.float64, (rows, arms), elements=odd(0.0, 5.0, 0.0, -1e-17, 1e6)))
-    reach = inverse_gap.widths(leverage, np.array([variance]))
+    reach = inverse_gap.widths(leverage, np.array([[variance]]))
+    some = data.draw(st.none() | arrays(np.float64, (rows, arms), elements=odd(0.0, 1.0, 0.0, 1.0)))
     with_null = np.column_stack([scores, np.zeros(rows)])
     weights, best = inverse_gap.inverse_gap_weights(
-        with_null, np.array([[rate]]), explore_null=False, widths=reach, allowed=None
+        with_null, np.array([[rate]]), explore_null=False, widths=reach, allowed=None, limits=some
     )
     for row in range(rows):
-        one = inverse_gap.damped_weights_of_one(scores[row].tolist(), leverage[row].tolist(), rate, variance)
+        limits = None if some is None else some[row].tolist()
+        one = inverse_gap.damped_weights_of_one(scores[row].tolist(), leverage[row].tolist(), rate, variance, limits)
         np.testing.assert_allclose(one, weights[row], **CLOSE)
         assert np.argmax(one) == best[row]
         assert one[-1] == weights[row, -1] or best[row] == arms  # without exploration of null its weight is exactly 0
+
+
+@compares(dear_arms.try_limits, dear_arms.try_limits_of_one)
+@given(st.integers(1, 5), st.integers(1, 3), st.data())
+def test_limits_of_one_request_are_those_of_the_requests(arms, resources, data):
+    holds = data.draw(arrays(np.float64, (1, arms, resources), elements=odd(0.0, 100.0, 0.0, 1.0)))
+    free = data.draw(arrays(np.float64, (1, resources), elements=odd(-10.0, 1e5, 0.0, 100.0)))
+    unknown = data.draw(arrays(np.float64, (1, arms), elements=odd(0.0, 2.0, 0.0, 1.0)))
+    rest = data.draw(odd(1.0, 1e6, 1.0))
+    found = dear_arms.try_limits(free, holds, None, unknown, np.array([rest]))
+    one = dear_arms.try_limits_of_one(free[0].tolist(), holds[0].tolist(), unknown[0].tolist(), rest)
+    np.testing.assert_allclose(one, found[0], **CLOSE)
+    assert max(one) == 1.0 or (free <= 0.0).any()
+
+
+def test_an_arm_is_tried_more_often_the_more_often_the_budget_pays_it_and_the_better_it_is_known():
+    holds, rest = np.array([[[1.0], [101.0]]]), np.array([1000.0])
+    limits = [
+        dear_arms.try_limits(np.array([[free]]), holds, None, np.array([[1.0, unknown]]), rest)[0].tolist()
+        for free, unknown in ((700.0, 1.0), (10_000.0, 1.0), (10_000.0, 0.5), (10_000.0, 0.0))
+    ]
+    assert limits == [[1.0, 49 / 400_000], [1.0, 0.025], [1.0, 0.1], [1.0, 1.0]]
+
+
+def test_a_dear_arm_has_no_limit_where_a_cheaper_one_is_not_allowed():
+    holds, one = np.array([[[1.0], [101.0]]]), np.ones((1, 2))
+    limits = dear_arms.try_limits(np.array([[700.0]]), holds, np.array([[False, True]]), one, np.array([1000.0]))
+    assert limits[0, 1] == 1.0
+
+
+@given(st.data())
+def test_a_limited_arm_is_never_the_best_and_never_above_its_limit(data):
+    scores = data.draw(arrays(np.float64, (1, 4), elements=odd(-2.0, 1.0, 0.0, 0.5)))
+    limits = data.draw(arrays(np.float64, (1, 3), elements=odd(0.0, 1.0, 0.0, 1.0)))
+    one, wide, rate = np.ones(1), np.ones((1, 4)), np.array([[10.0]])
+    options = {"left": 1000 * one, "share": one, "parameters": 6}
+    for weights, best in (
+        inverse_gap.inverse_gap_weights(scores, rate, explore_null=False, widths=wide, limits=limits),
+        inverse_gap.plausible_weights(scores, wide[:, 1:], rate, wide[:, :1], limits=limits, **options),
+    ):
+        assert (weights >= 0.0).all()
+        np.testing.assert_allclose(weights.sum(), 1.0)
+        assert best[0] == 3 or limits[0, best[0]] == 1.0
+        assert (weights[0, :3] <= limits[0] + 1e-12).all()
 
 
 @compares(inverse_gap.played_share, inverse_gap.played_share_of_one)
@@ -137,24 +183,30 @@ def plausibilities(draw):
     arms, rows = draw(st.integers(1, 20)), draw(st.integers(1, 3))
     scores = draw(arrays(np.float64, (rows, arms), elements=odd(-2.0, 1.0, 0.0, 0.5, -0.1)))
     leverage = draw(arrays(np.float64, (rows, arms), elements=odd(0.0, 5.0, 0.0, -1e-17, 1e6)))
-    numbers = [draw(each) for each in (odd(1e-3, 1e4, 1e9), noises, odd(0.0, 1e5, 0.0, 1.0), odd(1e-4, 1.0, 1.0))]
+    variance = draw(arrays(np.float64, (1, draw(st.sampled_from([1, arms]))), elements=noises))
+    rate, left, share = (draw(each) for each in (odd(1e-3, 1e4, 1e9), odd(0.0, 1e5, 0.0, 1.0), odd(1e-4, 1.0, 1.0)))
+    numbers = rate, variance, left, share
     return np.column_stack([scores, np.zeros(rows)]), leverage, numbers, draw(st.integers(1, 500))
 
 
-def plausible(scores, leverage, numbers, parameters, allowed=None):
-    rate, variance, left, share = (np.array([each]) for each in numbers)
-    return inverse_gap.plausible_weights(
-        scores, leverage, rate[:, None], variance, allowed, left=left, share=share, parameters=parameters
-    )
+def plausible(scores, leverage, numbers, parameters, allowed=None, limits=None):
+    rate, variance, left, share = numbers
+    options = {"left": np.array([left]), "share": np.array([share]), "parameters": parameters, "limits": limits}
+    return inverse_gap.plausible_weights(scores, leverage, np.array([[rate]]), variance, allowed, **options)
 
 
 @compares(inverse_gap.plausible_weights, inverse_gap.plausible_weights_of_one)
-@given(plausibilities())
-def test_plausible_weights_of_one_request_are_those_of_the_requests(case):
-    scores, leverage, numbers, parameters = case
-    weights, best = plausible(*case)
+@given(plausibilities(), st.data())
+def test_plausible_weights_of_one_request_are_those_of_the_requests(case, data):
+    scores, leverage, (rate, variance, *rest), parameters = case
+    some = data.draw(st.none() | arrays(np.float64, leverage.shape, elements=odd(0.0, 1.0, 0.0, 1.0)))
+    weights, best = plausible(*case, limits=some)
+    by_arm = np.broadcast_to(variance[0], leverage.shape[1]).tolist()
     for row, one_row in enumerate(scores[:, :-1].tolist()):
-        one = inverse_gap.plausible_weights_of_one(one_row, leverage[row].tolist(), *numbers, parameters)
+        limits = None if some is None else some[row].tolist()
+        one = inverse_gap.plausible_weights_of_one(
+            one_row, leverage[row].tolist(), rate, by_arm, *rest, parameters, limits
+        )
         np.testing.assert_allclose(one, weights[row], **CLOSE)
         assert np.argmax(one) == best[row]
 
@@ -187,7 +239,7 @@ def test_plausible_weights_keep_the_lemma_of_inverse_gap_weighting(case, data):
 
 def test_an_arm_is_tried_less_the_surer_it_is_worse_and_the_fewer_plays_are_left():
     scores, known = np.array([[0.5, 0.3, 0.0]]), np.array([[0.001, 0.01]])
-    tried = [plausible(scores, known * more, (100.0, 1.0, left, 1.0), 2)[0][0, 1] for more, left in
+    tried = [plausible(scores, known * more, (100.0, np.ones((1, 1)), left, 1.0), 2)[0][0, 1] for more, left in
              ((0.1, 1e3), (1.0, 1e3), (1.0, 1e5))]  # fmt: skip
     assert tried == sorted(tried)
     assert tried[0] < tried[2] / 5
@@ -248,18 +300,22 @@ def test_residuals_summed_one_by_one_are_those_of_all_outcomes_at_once(table):
 
 
 @compares(noise.noise, noise.noise_of_one)
+@compares(noise.noise, noise.noises_of_one)
 @given(tables(odd(0.0, 10.0, 0.0)), st.integers(0, 6), counts, st.data())
 def test_the_noise_of_one_lane_is_that_of_the_lanes(table, outcomes, learnt, data):
     u = lagrangian.direction(table[0])
     lanes, targets = u.shape
     errors = data.draw(arrays(np.float64, (lanes, outcomes, targets), elements=odd(-2.0, 2.0, 0.0)))
     residuals = errors.transpose(0, 2, 1) @ errors + data.draw(st.sampled_from([0.0, 1.0])) * np.eye(targets)
-    found = noise.noise(residuals, np.full(lanes, learnt), u)
+    both = np.stack([u, 0.5 * u], axis=1)
+    found = noise.noise(residuals, np.full(lanes, learnt), both)
     assert (found >= NOISE_MIN).all()
     for lane in range(lanes):
         one = noise.noise_of_one(residuals[lane], learnt, u[lane])
         rounding = 1e-14 * np.abs(u[lane]) @ np.abs(residuals[lane]) @ np.abs(u[lane])
-        np.testing.assert_allclose(one, found[lane], rtol=1e-12, atol=rounding)
+        np.testing.assert_allclose(one, found[lane, 0], rtol=1e-12, atol=rounding)
+        several = noise.noises_of_one(residuals[lane], learnt, both[lane])
+        np.testing.assert_allclose(several, found[lane], rtol=1e-12, atol=rounding)
 
 
 delays = odd(0.0, 1e4, 0.0, 1.0, 1e6)

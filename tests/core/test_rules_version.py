@@ -73,7 +73,21 @@ def test_from_version_4_on_arms_with_parameters_of_their_own_are_tried_by_plausi
         assert bool(others > 0.05) is plausible
 
 
-def test_arms_are_not_tried_by_plausibility_where_their_max_costs_differ():
-    sizes = {"arms": 2, "dimension": 1, "resources": 1, "horizon": 40, "budget": 10, "model": "per_arm"}
-    assert not SquareCBwK(**sizes, max_cost=((1.0,), (0.5,))).tries_plausible_arms
-    assert SquareCBwK(**sizes, max_cost=0.5).tries_plausible_arms
+@pytest.mark.parametrize(("rules", "most"), [(3, 1.0), (4, 0.001)])
+def test_from_version_4_on_an_arm_that_the_budget_pays_seven_times_is_hardly_tried(rules, most):
+    sizes = {"arms": 2, "dimension": 1, "resources": 1, "horizon": 3600, "budget": 3600, "model": "per_arm"}
+    policy = SquareCBwK(**sizes, max_cost=((500.0,), (1.0,)), rules=rules)
+    odds = policy.decide(policy.init(), np.array([[1.0]]), np.array([0.5])).probabilities[0]
+    assert odds[0] < most
+    assert bool(odds[1] > 0.99) is (rules == 4)
+
+
+@pytest.mark.parametrize("rules", [3, 4])
+def test_from_version_4_on_the_noise_of_a_cheap_arm_is_not_that_of_a_dear_one(rules):
+    sizes = {"arms": 2, "dimension": 1, "resources": 1, "horizon": 100, "budget": 50, "model": "per_arm"}
+    policy = SquareCBwK(**sizes, max_cost=((10.0,), (0.1,)), rules=rules)
+    state = policy.init()
+    for _ in range(9):
+        state = policy.learn(state, [[1.0]], [0], [0.5], [[9.0]])
+    noise = policy.quote(state).noise[0]
+    assert noise[0] > 1.1 * noise[-1] if rules == 4 else noise.shape == (1,)

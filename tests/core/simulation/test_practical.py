@@ -11,6 +11,7 @@ import pytest
 from cbwk_core import Problem
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.environments import BumpEnvironment, LinearEnvironment, PaperEnvironment
+from cbwk_core.simulation.kinds import MENU_COST_MAX, model_menu
 from cbwk_core.simulation.measurement import COST_MAX
 from cbwk_core.simulation.policies import build_policy
 from cbwk_core.simulation.runner import run
@@ -87,3 +88,13 @@ def test_aggregation_beats_the_linear_oracle_where_rewards_are_smooth_but_not_li
     aggregate = losses("practical", environment, 2000, 400.0, seeds=6, oracle="aggregate")
     error = np.sqrt((linear.var(ddof=1) + aggregate.var(ddof=1)) / 6)
     assert aggregate.mean() < linear.mean() - 2 * error
+
+
+@pytest.mark.parametrize(("times", "most"), [(1, 0.06), (3, 0.04), (30, 0.04)])
+def test_models_whose_costs_are_1_to_18_to_520_are_not_paid_for_more_than_they_earn(times, most):
+    """Nothing is spent on the dearest to learn that the budget cannot bear it."""
+    found = [
+        losses("practical", model_menu(seed, 3600), 3600, 3600.0 * times, seeds=2, max_cost=MENU_COST_MAX).mean()
+        for seed in (60_001, 60_002, 60_003)
+    ]
+    assert np.mean(found) < most
