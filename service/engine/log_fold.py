@@ -53,21 +53,21 @@ class Event:
 
 def beginning(database: Database, number: int) -> LockedCampaign:
     """Returns the campaign at the first sequence number from which its log is complete."""
+    # One snapshot: pruning moves rows from the log into the opening.
     with database.read() as connection:
         opening = opening_state(connection, number)
         query = select(tables.campaign.c.created_at).where(tables.campaign.c.number == number)
         created_at = connection.execute(query).scalar_one()
         campaign = load_campaign(connection, number, 1 if opening is None else opening["config_version"])
-    state = campaign.policy.init() if opening is None else campaign.policy.decode(opening["state"])
-    spent = [0] * len(campaign.resources) if opening is None else json.loads(opening["spent"])
-    # The grants, which are never pruned, set `granted`.
-    ledger = Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent])
-    version = 1 if opening is None else opening["model_version"]
-    locked = LockedCampaign(campaign, state, ledger, "active", 0, version, now=created_at, created_at=created_at)
-    if opening is not None:
-        for event in events(database, number, 0, opening["through"]):
-            _book(locked, event)
-        locked.sequence = opening["through"]
+        state = campaign.policy.init() if opening is None else campaign.policy.decode(opening["state"])
+        spent = [0] * len(campaign.resources) if opening is None else json.loads(opening["spent"])
+        # The grants, which are never pruned, set `granted`.
+        ledger = Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent])
+        version, through = (1, 0) if opening is None else (opening["model_version"], opening["through"])
+        locked = LockedCampaign(campaign, state, ledger, "active", through, version, created_at, created_at)
+        for start in range(0, through, WINDOW):
+            for event in _window(connection, number, start, min(start + WINDOW, through)):
+                _book(locked, event)
     return locked
 
 

@@ -80,7 +80,7 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
         derived += len(event.rows) if event.table == "decision" else 0
         advanced(locked.sequence - after, until - after)
     difference = difference or _end(locked, row)
-    if difference is not None and beginning(database, number).sequence > after:
+    if difference is not None and beginning(database, number).sequence > min(after, until):
         return replay(database, number, advanced=advanced)  # the missing rows were pruned during the replay
     return Replay(locked.campaign.id, after, until, derived, difference, campaign.rules)
 

@@ -262,6 +262,55 @@ def test_pruning_ended_at_any_moment_leaves_a_database_that_is_right_and_goes_on
     assert pruned(database)[0] == left - 2
 
 
+def test_a_replay_that_starts_while_decisions_are_deleted_has_the_right_accounts(database, monkeypatch):
+    async def play(*names):
+        async with running(database) as engine:
+            if "d1" in names:
+                await engine.submit(CreateCampaign(config(budget=4, horizon=20)))
+            for name in names:
+                answer = await engine.submit(Decide("c", name, [0.5, 0.5]))
+                if name in ("d1", "d2", "d3"):
+                    await engine.submit(Feedback("c", name, reward=1, costs={"usd": 1}))
+            return answer.body["reason"]
+
+    asyncio.run(play("d1", "d2", "d3"))
+    assert asyncio.run(play("d4", "d5")) == "budget_exhausted"
+    before = rows(database, tables.decision)[3]["decided_at"]
+    monkeypatch.setattr(prune, "DECISIONS_MAX", 1)
+    deleting = prune.prunable(database, 1, before)
+    opened = count()
+    right_read = database.read
+
+    def read_while_deleting():
+        if next(opened) == 2:  # the replay has read the opening
+            assert pruned(database, before)[0] == 2
+        return right_read()
+
+    def stopped_after_one(step, done, todo):
+        if step == "delete":
+            raise StopIteration
+
+    with pytest.raises(StopIteration):
+        prune.prune(database, deleting, actor="test", advanced=stopped_after_one)
+    monkeypatch.setattr(database, "read", read_while_deleting)
+    assert replay(database, 1, advanced=lambda done, todo: None).difference is None
+    assert [row["decision_id"] for row in rows(database, tables.decision)] == ["d4", "d5"]
+
+
+@pytest.mark.usefixtures("lives")
+def test_a_replay_that_pruning_overtakes_starts_again(database, numbers, monkeypatch):
+    opened, right_read = count(), database.read
+
+    def read_before_pruning():
+        if next(opened) == 1:  # the replay has read where the log ends
+            asyncio.run(_live(database, numbers))
+            pruned(database)
+        return right_read()
+
+    monkeypatch.setattr(database, "read", read_before_pruning)
+    assert replay(database, 1, advanced=lambda done, todo: None).difference is None
+
+
 def test_a_process_that_remembers_less_than_was_pruned_starts_from_what_is_left(database, numbers):
     async def play():
         async with running(database) as stale, running(database) as busy:
