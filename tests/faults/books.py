@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -29,6 +29,7 @@ class DecisionRow:
     hold: tuple[int, ...] | None
     expires_at: int | None
     at: int
+    config_version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ class GrantRow:
     resource: int
     kind: str
     amount: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A row of `change`; the body is JSON."""
+
+    sequence: int
+    kind: str
+    body: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +92,10 @@ class Books:
     decisions: tuple[DecisionRow, ...]
     outcomes: tuple[OutcomeRow, ...]
     grants: tuple[GrantRow, ...]
-    changes: tuple[int, ...]
+    changes: tuple[ChangeRow, ...]
     holds: dict[int, tuple[int, ...]]
+    config_version: int = 1
+    configs: Mapping[int, str] = field(default_factory=dict)  # JSON by version
 
 
 def read_books(url: str) -> dict[str, Books]:
@@ -124,10 +137,11 @@ def _amounts(text: str | None) -> tuple[int, ...] | None:
 
 def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
     state = rows["campaign_state"][0]
-    config = next(row for row in rows["config"] if row["version"] == state["config_version"])
+    version = state["config_version"]
+    configs = {row["version"]: row["body"] for row in rows["config"]}
     return Books(
         campaign=name,
-        resources=tuple(resource["id"] for resource in json.loads(config["body"])["resources"]),
+        resources=tuple(resource["id"] for resource in json.loads(configs[version])["resources"]),
         sequence=state["sequence"],
         round=state["round"],
         accounts=tuple(
@@ -136,9 +150,17 @@ def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
         ),
         decisions=tuple(sorted((_decision_row(row) for row in rows["decision"]), key=lambda one: one.sequence)),
         outcomes=tuple(sorted((_outcome_row(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
-        grants=tuple(GrantRow(row["sequence"], row["resource"], row["kind"], row["amount"]) for row in rows["grant"]),
-        changes=tuple(row["sequence"] for row in rows["change"]),
+        grants=tuple(
+            GrantRow(row["sequence"], row["resource"], row["kind"], row["amount"], row["reason"])
+            for row in rows["grant"]
+        ),
+        changes=tuple(
+            ChangeRow(row["sequence"], row["kind"], row["body"])
+            for row in sorted(rows["change"], key=lambda row: int(row["sequence"]))
+        ),
         holds={row["decision"]: tuple(json.loads(row["amounts"])) for row in rows["hold"]},
+        config_version=version,
+        configs=configs,
     )
 
 
@@ -153,6 +175,7 @@ def _decision_row(row: Any) -> DecisionRow:
         hold=_amounts(row["hold"]),
         expires_at=row["expires_at"],
         at=row["decided_at"],
+        config_version=row["config_version"],
     )
 
 

@@ -51,6 +51,7 @@ class Catch:
 IN_BOOKS = ("float-money", "hold-released-twice", "expiry-keeps-hold")
 IN_MODEL = (*IN_BOOKS, "ids-in-memory", "outcome-folded-twice", "stale-snapshot")
 BETWEEN_REPLICAS = ("no-row-lock", "accounts-with-lock", "outcome-folded-twice", "ids-in-memory")
+OVERLOOKED = ("patch-overlooked", "pause-overlooked", "adjust-overlooked")
 TRAPS = (
     Trap("state machine", scenarios.model, "sqlite", IN_MODEL, quick=True),
     Trap("state machine", scenarios.model, "postgresql", IN_MODEL),
@@ -67,6 +68,7 @@ TRAPS = (
     Trap("kill -9, checker", scenarios.killed, "sqlite", ("answer-before-commit",), quick=True, apart=True),
     Trap("kill -9, checker", scenarios.killed, "postgresql", ("answer-before-commit", "ids-in-memory"), apart=True),
     Trap("replicas, checker", scenarios.crowd, "postgresql", BETWEEN_REPLICAS, apart=True),
+    Trap("replicas with changes, checker", scenarios.changed, "postgresql", OVERLOOKED, quick=True, apart=True),
     Trap("irregular feedback, checker", scenarios.reports, "sqlite", IN_BOOKS, apart=True),
 )
 

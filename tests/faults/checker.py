@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.history import History, Operation, micros_of
@@ -88,12 +89,13 @@ def _answers(history: History) -> Iterator[Finding]:
 
 def _is_unstored(answer: dict[str, object]) -> bool:
     """Whether a repetition may be answered otherwise: a paused campaign, or a report on the null arm."""
-    return answer.get("reason") in UNSTORED or answer.get("status") == "ignored"
+    parts: Any = answer.get("decisions", [answer])
+    return any(part.get("reason") in UNSTORED or part.get("status") == "ignored" for part in parts)
 
 
 def _numbering(books: Books) -> Iterator[Finding]:
-    numbers = [row.sequence for rows in (books.decisions, books.outcomes, books.grants) for row in rows]
-    if sorted([*numbers, *books.changes]) != list(range(1, books.sequence + 1)):
+    log = (books.decisions, books.outcomes, books.grants, books.changes)
+    if sorted(row.sequence for rows in log for row in rows) != list(range(1, books.sequence + 1)):
         yield Finding("numbering", books.campaign, f"the log's numbers are not 1 to {books.sequence}")
     if [row.round for row in books.decisions] != list(range(books.round)):
         yield Finding("numbering", books.campaign, f"the rounds are not 0 to {books.round - 1}")
@@ -157,7 +159,7 @@ def _accounts(books: Books) -> Iterator[Finding]:
 
 
 def _authorised(books: Books, costs: dict[int, tuple[int, ...]]) -> Iterator[Finding]:
-    """A hold never exceeds the free amount; an overrun grows only by a cost that a client reported above the hold."""
+    """A hold never exceeds the free amount; an overrun grows only by an adjustment or by a cost above the hold."""
     holds = {row.sequence: row.hold for row in books.decisions}
     lapsed: set[int] = set()  # decisions whose hold was released without a charge
     for moved in movements(books):
@@ -169,7 +171,7 @@ def _authorised(books: Books, costs: dict[int, tuple[int, ...]]) -> Iterator[Fin
         if isinstance(row, DecisionRow) and row.hold is not None:
             if row.hold[moved.resource] > max(0, before.granted - before.spent - before.held):
                 yield Finding("over budget", books.campaign, f"{where}: held more than was free")
-        elif grown > 0 and not (isinstance(row, OutcomeRow) and row.kind in ("reported", "late")):
+        elif grown > 0 and (isinstance(row, DecisionRow) or row.kind not in ("reported", "late", "adjust")):
             yield Finding("over budget", books.campaign, f"{where}: an overrun of {grown} that no client reported")
         elif grown > 0 and isinstance(row, OutcomeRow):
             hold = holds[row.decision] or ()

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -32,6 +32,7 @@ class Habits:
     delay_seconds_max: float = 1.5 * TTL_SECONDS
     batch: float = 0.05  # several decisions in one call
     hang_up: float = 0.0  # the client does not wait for the answer
+    elsewhere: float = 0.0  # a report sent to another server than the decision
 
 
 def campaign(name: str, *, budget: float, **changes: Any) -> dict[str, Any]:
@@ -60,6 +61,8 @@ class Load:
     seed: int
     habits: Habits = field(default_factory=Habits)
     label: str = "d"  # the first characters of its decision ids
+    # What the clients of campaigns in shadow mode play.
+    baselines: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     pause_seconds: float = 0.0  # between the calls of a client
     _numbers: Any = field(default_factory=count)
     is_running: bool = False
@@ -69,8 +72,9 @@ class Load:
         """Start the clients."""
         self.is_running = True
         for number in range(clients):
-            port = self.ports[number % len(self.ports)]
-            self._tasks.append(asyncio.create_task(self._work(Wire(port), random.Random(f"{self.seed}:{number}"))))
+            wires = [Wire(port) for port in self.ports]
+            wires.insert(0, wires.pop(number % len(wires)))
+            self._tasks.append(asyncio.create_task(self._work(wires, random.Random(f"{self.seed}:{number}"))))
 
     async def stop(self) -> None:
         """Stop every client after its current call."""
@@ -87,21 +91,24 @@ class Load:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _work(self, wire: Wire, chance: random.Random) -> None:
+    async def _work(self, wires: list[Wire], chance: random.Random) -> None:
         try:
-            await self._decide_and_report(wire, chance)
+            await self._decide_and_report(wires, chance)
         finally:
-            wire.cut()
+            for wire in wires:
+                wire.cut()
 
-    async def _decide_and_report(self, wire: Wire, chance: random.Random) -> None:
+    async def _decide_and_report(self, wires: list[Wire], chance: random.Random) -> None:
+        """Ask the first of the servers for decisions and report about them, sometimes to another server."""
         later: list[tuple[float, int, dict[str, Any]]] = []
         while self.is_running:
             now = time.monotonic()
             if later and later[0][0] <= now:
                 _, _, body = heapq.heappop(later)
-                await self._call(wire, "/feedback", body, chance)
+                elsewhere = self.habits.elsewhere and chance.random() < self.habits.elsewhere
+                await self._call(chance.choice(wires) if elsewhere else wires[0], "/feedback", body, chance)
                 continue
-            for body in await self._decide(wire, chance):
+            for body in await self._decide(wires[0], chance):
                 delay = chance.random() * self.habits.delay_seconds_max if chance.random() < self.habits.delayed else 0
                 heapq.heappush(later, (now + delay, next(self._numbers), body))
                 if chance.random() < self.habits.duplicate:
@@ -124,10 +131,12 @@ class Load:
         """Request one decision or several; returns the reports to send about them."""
         name = chance.choice(self.campaigns)
         batch = chance.random() < self.habits.batch
-        items = [
+        items: list[dict[str, Any]] = [
             {"decision_id": f"{self.label}{next(self._numbers)}", "context": [chance.random(), chance.random()]}
             for _ in range(chance.randint(2, 5) if batch else 1)
         ]
+        if name in self.baselines:
+            items = [item | {"baseline_arm": chance.choice(self.baselines[name])} for item in items]
         body = {"campaign_id": name, "items": items} if batch else {"campaign_id": name, **items[0]}
         call = await self._call(wire, "/decide/batch" if batch else "/decide", body, chance)
         if call.status != 200:

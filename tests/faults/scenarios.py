@@ -16,6 +16,7 @@ from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
 from service.fault import Point
 from service.store.database import Database
+from tests.faults.administered import administered
 from tests.faults.books import read_books
 from tests.faults.engines import engine_set
 from tests.faults.hangups import feedback
@@ -129,6 +130,11 @@ def killed(testbed: Testbed, dialect: str) -> list[str]:
 def crowd(testbed: Testbed, dialect: str) -> list[str]:
     """Three replicas under load, two of them killed once."""
     return _found(replicas, testbed, dialect, 2)
+
+
+def changed(testbed: Testbed, dialect: str) -> list[str]:
+    """Three replicas whose campaigns are changed and pruned under load, each of two killed once."""
+    return _found(administered, testbed, dialect, 2)
 
 
 def reports(testbed: Testbed, dialect: str) -> list[str]:

@@ -212,6 +212,54 @@ def _any_campaign(patch: Patch) -> None:
     patch.setattr(Principal, "check_campaign", lambda self, campaign_id: None)
 
 
+def _overlooked_patch(patch: Patch) -> None:
+    """Keep the configuration of a cached campaign, whatever version its row names."""
+    right = cache.current
+
+    def current(connection: Connection, cached: cache.Cache, row: Any) -> Any:
+        known = cached.get(row["campaign"])
+        return right(connection, cached, row if known is None else {**row, "config_version": known.campaign.version})
+
+    patch.setattr(transaction, "current", current)
+
+
+def _remembering(patch: Patch, outdated: Callable[[Connection, Any, Any], dict[str, Any]]) -> None:
+    """Replace what was read about a cached campaign by `outdated(connection, cached, read)`."""
+    right = transaction.Transactions._read
+
+    def read(self: transaction.Transactions, connection: Connection, *rest: Any, **options: Any) -> Iterator[Any]:
+        for found in right(self, connection, *rest, **options):
+            known = self.cache.get(found.campaign.number)
+            if known is not None and known.remainder is not None:
+                old = outdated(connection, known, found)
+                yield found._replace(remainder=found.remainder._replace(**old))
+            else:
+                yield found
+
+    patch.setattr(transaction.Transactions, "_read", read)
+
+
+def _overlooked_status(patch: Patch) -> None:
+    _remembering(patch, lambda connection, known, found: {"status": known.remainder.status})
+
+
+def _overlooked_adjustment(patch: Patch) -> None:
+    """Leave the adjustments that other processes have made out of the accounts."""
+    grants = text(
+        "SELECT resource, amount FROM \"grant\" WHERE campaign = :number AND kind = 'adjust' AND sequence > :after"
+    )
+
+    def outdated(connection: Connection, known: Any, found: Any) -> dict[str, Any]:
+        accounts = list(found.remainder.accounts)
+        rows = connection.execute(grants, {"number": known.campaign.number, "after": known.sequence})
+        for resource, amount in rows:
+            account = accounts[resource]
+            accounts[resource] = account._replace(spent=account.spent - amount)
+        return {"accounts": accounts}
+
+    _remembering(patch, outdated)
+
+
 BUGS = {
     bug.name: bug
     for bug in (
@@ -225,6 +273,9 @@ BUGS = {
         Bug("outcome-folded-twice", "a process that catches up learns its last known outcome again", _folded_twice),
         Bug("accounts-with-lock", "accounts are read in the statement that waits for the lock", _accounts_with_lock),
         Bug("stale-snapshot", "a snapshot counts as the newest state, whatever rows follow it", _stale_snapshot),
+        Bug("patch-overlooked", "a process keeps the configuration it has cached after a PATCH", _overlooked_patch),
+        Bug("pause-overlooked", "a process keeps the status it has cached after a pause", _overlooked_status),
+        Bug("adjust-overlooked", "a process leaves out the adjustments of others", _overlooked_adjustment),
         Bug("key-without-scope", "a key limited to some campaigns may use all campaigns", _any_campaign),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from tests.faults.administered import administered
 from tests.faults.clocks import clock_jumps
 from tests.faults.corruption import flipped_bytes
 from tests.faults.disks import failing_disk, full_disk
@@ -68,8 +69,12 @@ PARTS = {
         ),
     ),
     "replicas": Part(
-        "one of several processes on one database is killed or frozen",
-        (Fault(replicas, "postgresql", 2, 60), Fault(frozen, "postgresql", 2, 12)),
+        "one of several processes on one database is killed or frozen, also while campaigns are changed and pruned",
+        (
+            Fault(replicas, "postgresql", 2, 60),
+            Fault(frozen, "postgresql", 2, 12),
+            Fault(administered, "postgresql", 2, 60),
+        ),
     ),
     "clients": Part(
         "clients hang up, and report twice, late, too much or never",

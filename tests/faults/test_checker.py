@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
+from tests.faults.books import Account, Books, ChangeRow, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.checker import findings
 from tests.faults.history import Call, History
 
@@ -151,7 +151,7 @@ def test_a_missing_hold_and_a_superfluous_hold_are_found():
 
 
 def test_a_change_without_its_own_number_is_found():
-    assert "numbering" in kinds(history(), replace(books(), changes=(7,)))
+    assert "numbering" in kinds(history(), replace(books(), changes=(ChangeRow(7, "pause", "{}"),)))
 
 
 def overrun(cost, reported):
@@ -174,6 +174,33 @@ def overrun(cost, reported):
 def test_an_overrun_needs_a_reported_excess_that_explains_it_to_the_millionth():
     assert overrun(1_400_000, 1.4) == set()
     assert "over budget" in overrun(1_400_001, 1.4)
+
+
+@pytest.mark.parametrize(("kind", "found"), [("adjust", set()), ("budget", {"over budget"})])
+def test_an_overrun_by_an_adjustment_is_sound_and_one_by_a_lower_budget_is_not(kind, found):
+    amount = 1_500_000 if kind == "adjust" else -1_500_000
+    account = Account(1_000_000 + min(amount, 0) + 1_000_000, 0, max(amount, 0) + 1_000_000, 500_000)
+    other = Books(
+        campaign="c",
+        resources=("usd",),
+        sequence=4,
+        round=1,
+        accounts=(account,),
+        decisions=(decided(2, 0),),
+        outcomes=(became(3, 2, costs=(1_000_000,)),),
+        grants=(GrantRow(1, 0, "budget", 2_000_000), GrantRow(4, 0, kind, amount)),
+        changes=(),
+        holds={},
+    )
+    assert kinds(History([decide_call(0), report_call(0, 1.0, 1.0)]), other) == found
+
+
+def test_a_batch_that_was_answered_while_the_campaign_was_paused_may_be_answered_otherwise_later():
+    paused = {"reason": "paused", "arm": None, "round": 3, "probability": 1.0, "hold": {}}
+    body = {"items": [{"decision_id": "d2", "context": [0.5]}]}
+    decided = decide_call(2).json
+    one = history(*(call("/decide/batch", body, {"decisions": [answer]}) for answer in (paused, decided)))
+    assert findings(one, {"c": books()}) == []
 
 
 def test_an_overrun_by_expiry_is_found():

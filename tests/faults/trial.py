@@ -13,7 +13,7 @@ from typing import Any
 
 from service.settings import environment_variable
 from tests.faults.books import read_books
-from tests.faults.checker import Finding, findings
+from tests.faults.checker import INTERNAL_ERROR, Finding, findings
 from tests.faults.history import ORDER, Call, History
 from tests.faults.load import Habits, Load, campaign
 from tests.faults.processes import Server, Testbed
@@ -40,6 +40,8 @@ class Trial:
     ) -> None:
         self.testbed = testbed
         self.url = url
+        self.books_url = url  # where the checker reads
+        self.forgotten: set[tuple[str, str]] = set()  # campaigns and ids of pruned decisions: a repetition is new
         self.chance = random.Random(seed)
         self.history = History()
         self.servers = [Server(testbed, served, SETTINGS | settings) for _ in range(servers)]
@@ -112,12 +114,24 @@ class Trial:
 
     async def ask_again(self, server: Server) -> None:
         """Repeat every request without a definite answer, then many of the acknowledged ones."""
-        waiting = self.history.unanswered()
+        waiting = self._without_forgotten(self.history.unanswered())
         for path in ORDER:
             await self._shared(server, [call for call in waiting if call.path == path])
         known = self.history.acknowledged()
-        known = [call for call in known if call.path != "/campaigns"]
+        known = [call for call in known if call.path != "/campaigns" and not self._is_forgotten(call)]
         await self._shared(server, self.chance.sample(known, min(self.replays_max, len(known))))
+
+    def _without_forgotten(self, waiting: list[Call]) -> list[Call]:
+        """Give up the decisions that were pruned before their clients repeated them; return the other calls."""
+        pruned = {call.key for call in waiting if call.path != "/feedback" and self._is_forgotten(call)}
+        self.history.given_up += [call for call in self.history.calls if call.key in pruned]
+        self.history.calls = [call for call in self.history.calls if call.key not in pruned]
+        return [call for call in waiting if call.key not in pruned]
+
+    def _is_forgotten(self, call: Call) -> bool:
+        """Whether a decision of the call was pruned."""
+        items = call.body.get("items", [call.body])
+        return any((call.body.get("campaign_id", ""), item.get("decision_id")) in self.forgotten for item in items)
 
     async def _shared(self, server: Server, calls: list[Call]) -> None:
         """Repeat calls with several clients; one client has all calls about a decision, in their order."""
@@ -131,7 +145,7 @@ class Trial:
             for _ in range(ATTEMPTS_MAX):  # after a recovery the service may still be busy
                 again = Call(call.path, call.body, 0.0)
                 self.history.calls.append(again)
-                if (await wire.ask(again)).is_definite:
+                if (await wire.ask(again)).is_definite or again.status == INTERNAL_ERROR:
                     break
                 await asyncio.sleep(ATTEMPT_PAUSE_SECONDS)
         wire.cut()
@@ -140,12 +154,12 @@ class Trial:
         """Check the books after the faults, repeat the requests, check again, and run `verify` and a replay."""
         lost = [
             finding
-            for finding in findings(self.history, read_books(self.url))
+            for finding in findings(self.history, read_books(self.books_url))
             if finding.kind in ("lost", "duplicated")
         ]
         await self.ask_again(self.server)
-        self.found += [*lost, *findings(self.history, read_books(self.url))]
-        for name in read_books(self.url):
+        self.found += [*lost, *findings(self.history, read_books(self.books_url))]
+        for name in read_books(self.books_url):
             answer = await get(self.server.port, f"/admin/campaigns/{name}/verify")
             self.found += [Finding("verify", name, str(check)) for check in answer["checks"] if not check["ok"]]
         if replay:
