@@ -6,7 +6,7 @@ built column by column each column is one list, or one value for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple, cast
 
@@ -48,13 +48,14 @@ def decide_all(requests: Sequence[Requests]) -> None:
     """
     commands = [[cast(Decide, item.command) for item in each.items] for each in requests]
     vectors: Sequence[Vectors | None] = [None] * len(requests)
+    grouped: Collection[int] = ()
     if len(requests) > 1:
         vectors = encoded_together(
             [(each.locked.campaign, asked) for each, asked in zip(requests, commands, strict=True)]
         )
-        _decide_groups(requests, commands, vectors)
-    for each, asked, encoded in zip(requests, commands, vectors, strict=True):
-        if each.items[0].answer is None:
+        grouped = _decide_groups(requests, commands, vectors)
+    for at, (each, asked, encoded) in enumerate(zip(requests, commands, vectors, strict=True)):
+        if at not in grouped:  # an answer may be left from an attempt that failed
             for item, answer in zip(each.items, decide(each.locked, asked, each.existing, encoded), strict=True):
                 item.answer = answer
 
@@ -81,8 +82,8 @@ def encoded_together(requests: Sequence[tuple[Campaign, Sequence[Decide]]]) -> l
 
 def _decide_groups(
     requests: Sequence[Requests], commands: Sequence[Sequence[Decide]], vectors: Sequence[Vectors | None]
-) -> None:
-    """Decide the campaigns that can be rows of one call of the policy; leave the others without an answer."""
+) -> set[int]:
+    """Decide the campaigns that can be rows of one call of the policy; return their places."""
     groups: dict[Shape, list[int]] = {}
     for at, (each, asked, encoded) in enumerate(zip(requests, commands, vectors, strict=True)):
         locked = each.locked
@@ -91,9 +92,8 @@ def _decide_groups(
         shape = shape_of(locked.campaign.policy)
         if shape is not None and locked.state.round.item() < locked.campaign.policy.horizon:
             groups.setdefault(shape, []).append(at)
-    for members in groups.values():
-        if len(members) < GROUP_MIN:
-            continue
+    grouped = [members for members in groups.values() if len(members) >= GROUP_MIN]
+    for members in grouped:
         campaigns = [requests[at].locked for at in members]
         group = Group([locked.campaign.policy for locked in campaigns], [locked.state for locked in campaigns])
         uniforms = [locked.campaign.uniforms(locked.state.round.item(), 1)[0] for locked in campaigns]
@@ -102,6 +102,7 @@ def _decide_groups(
         bodies = _record_group(campaigns, [commands[at][0] for at in members], choice, group)
         for at, body in zip(members, bodies, strict=True):
             requests[at].items[0].answer = Answer(body)
+    return {at for members in grouped for at in members}
 
 
 def _is_simple(locked: LockedCampaign, command: Decide) -> bool:

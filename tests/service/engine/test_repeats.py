@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from service.engine import transaction
 from service.engine.batch import BatchRunner
+from service.engine.changes import Changes
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item, SetStatus
 from service.engine.replay import replay
 from service.reads import verify
@@ -135,3 +136,20 @@ def test_outcomes_are_found_whoever_looks(run):
     run(decide("a"))
     told, unknown = run(Feedback("c", "a", void=True), Feedback("c", "b", void=True))
     assert (told.body["status"], unknown.kind) == ("voided", "decision-not-found")
+
+
+def test_decisions_of_a_transaction_that_failed_are_made_and_stored_when_they_are_tried_one_by_one(
+    run, database, monkeypatch
+):
+    run(CreateCampaign(config("c")), CreateCampaign(config("d")))
+    write, failures = Changes.write, [RuntimeError("not written")]
+
+    def failing_once(changes, *arguments):
+        if failures:
+            raise failures.pop()
+        return write(changes, *arguments)
+
+    monkeypatch.setattr(Changes, "write", failing_once)
+    answers = run(decide("1"), decide("2", "d"))
+    assert [answer.body["decision_id"] for answer in answers] == ["1", "2"]
+    assert sorted(row["decision_id"] for row in rows(database, tables.decision)) == ["1", "2"]
