@@ -18,6 +18,7 @@ LATE = "late_not_learnt"
 ROUNDED = "rounded"
 CLIPPED = "reward_clipped"
 ABOVE_HOLD = "cost_above_hold"
+COST_MISSING = "cost_missing"
 
 
 class Event(StrEnum):
@@ -180,9 +181,9 @@ def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effe
         reward = record.reward if report.reward is None else report.reward
         costs = (record.costs if report.costs is None else report.costs) or []
         assert reward is not None, "both halves are known"
-        scaled, clipped = campaign.reward(reward)
-        taught = [scaled, *costs]
-        warnings += [CLIPPED] if clipped else []
+        taught = [campaign.reward(reward)[0], *costs]
+    if report.reward is not None and not late and campaign.reward(report.reward)[1]:
+        warnings.append(CLIPPED)
     kind, warnings = ("late", [*warnings, LATE]) if late else ("reported", warnings)
     return Effect(kind, transition, report.reward, report.costs, held, spent, taught, warnings)
 
@@ -195,16 +196,21 @@ def voided(record: DecisionRecord) -> Effect | None:
 
 def expired(campaign: Campaign, record: DecisionRecord) -> Effect:
     """The time for feedback is over: the campaign's `feedback` terms replace what is missing."""
-    transition, terms = _AFTER[record.status, Event.EXPIRY], campaign.config["feedback"]
-    reward = terms["missing_reward"] if record.reward is None else record.reward
+    transition = _AFTER[record.status, Event.EXPIRY]
+    reward = campaign.config["feedback"]["missing_reward"] if record.reward is None else record.reward
     costs, held, booked = record.costs, None, None
     if transition.movement is Movement.CHARGE:
         hold = record.hold
         held = [-amount for amount in hold]
-        costs = booked = hold if terms["missing_cost"] == "hold" else [0] * len(hold)
+        costs = booked = missing_costs(campaign, hold)
     assert costs is not None
     taught = None if reward is None else [campaign.reward(reward)[0], *costs]
     return Effect("expired", transition, reward, booked, held, booked, taught)
+
+
+def missing_costs(campaign: Campaign, hold: list[int]) -> list[int]:
+    """What is booked for costs that were not reported, in the order of the resources."""
+    return hold if campaign.config["feedback"]["missing_cost"] == "hold" else [0] * len(hold)
 
 
 def _amounts(text: str | None) -> list[int] | None:

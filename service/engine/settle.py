@@ -11,7 +11,7 @@ from cbwk_core import NULL_ARM
 from service.domain import status
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import tickets_from
-from service.domain.status import ABOVE_HOLD, FINAL, ROUNDED, DecisionRecord, Effect, Movement, Report
+from service.domain.status import ABOVE_HOLD, COST_MISSING, FINAL, ROUNDED, DecisionRecord, Effect, Movement, Report
 from service.engine.changes import Lesson, LockedCampaign, to_json
 from service.engine.commands import Answer, Feedback
 from service.money import micros_rounded_up
@@ -29,7 +29,7 @@ def settle(locked: LockedCampaign, request: Feedback, record: DecisionRecord | N
     if record is None:
         return NotFound("there is no such decision in this campaign", kind="decision-not-found")
     try:
-        report = _report(locked.campaign, request)
+        report = _report(locked.campaign, request, record)
     except Problem as problem:
         return problem
     if record.row["arm"] == NULL_ARM:
@@ -58,7 +58,12 @@ def expire(locked: LockedCampaign, record: DecisionRecord) -> None:
     _apply(locked, record, effect)
 
 
-def _report(campaign: Campaign, request: Feedback) -> Report:
+def _report(campaign: Campaign, request: Feedback, record: DecisionRecord) -> Report:
+    """Returns the request with a cost for every resource.
+
+    No costs at all are zeros. Where some are named, the campaign's `missing_cost` replaces the others, with a warning.
+    If the costs are known, the others are as before: they contradict nothing, whatever the terms are by now.
+    """
     if request.costs is None:
         return Report(request.reward, None)
     if not request.costs.keys() <= set(campaign.resources):
@@ -66,7 +71,16 @@ def _report(campaign: Campaign, request: Feedback) -> Report:
         raise Invalid("costs name a resource the campaign does not have", kind="unknown-resource", errors=errors)
     costs = [micros_rounded_up(request.costs.get(resource, 0)) for resource in campaign.resources]
     warnings = [ROUNDED] if any(rounded for _, rounded in costs) else []
-    return Report(request.reward, [cost for cost, _ in costs], warnings)
+    amounts = [cost for cost, _ in costs]
+    if 0 < len(request.costs) < len(amounts) and record.row["arm"] != NULL_ARM:
+        missing = record.costs
+        if missing is None:
+            missing = status.missing_costs(campaign, record.hold)
+            warnings.append(COST_MISSING)
+        for at, resource in enumerate(campaign.resources):
+            if resource not in request.costs:
+                amounts[at] = missing[at]
+    return Report(request.reward, amounts, warnings)
 
 
 def _body(locked: LockedCampaign, record: DecisionRecord, outcome: Any) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class FeedbackRequest(Body):
     reward: Number | None = None
     costs: Annotated[
         Annotated[dict[Id, Cost], Meta(max_length=RESOURCES_MAX)] | None,
-        Meta(description="by resource; one that is missing costs 0"),
+        Meta(description="by resource; {} costs nothing; beside others, one that is missing follows `missing_cost`"),
     ] = None
     void: Annotated[bool, Meta(description="not shown: frees the hold, teaches nothing")] = False
 

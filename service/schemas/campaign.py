@@ -195,7 +195,9 @@ class FeedbackTermsChange(Body):
     )
     missing_reward: float | None = Field(default=0, description="null: an expired decision teaches nothing")
     missing_cost: Literal["hold", "none"] = Field(
-        default="hold", description="hold: an expired decision is charged its whole hold"
+        default="hold",
+        description="hold: an expired decision is charged its whole hold, and a resource that a report of costs leaves "
+        "out the hold of that resource; none: both cost nothing",
     )
 
 

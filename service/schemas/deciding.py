@@ -120,7 +120,7 @@ class FeedbackResult(Answered):
     status: str = Field(description="charged, rewarded, settled, voided, late or ignored")
     learned: bool
     policy_version: int
-    warnings: list[str] = Field(description="reward_clipped, cost_above_hold, rounded, late_not_learnt")
+    warnings: list[str] = Field(description="reward_clipped, cost_missing, cost_above_hold, rounded, late_not_learnt")
 
 
 class FeedbackResults(Answered):

@@ -229,11 +229,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(has_decisions)
     @rule(number=places, replica=places)
     def report_again(self, number: int, replica: int) -> None:
-        """Repeat the reports about a decision: the reward, the costs, and both together."""
+        """Repeat the reports about a decision: the reward, the costs, some of the costs, and both together."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
         known = self.model.campaigns[name]["decisions"][decision_id]
         costs = known["costs"] and {one: amount / ONE for one, amount in known["costs"].items()}
-        reports = [(known["reward"], None), (None, costs), (known["reward"], costs)]
+        some = costs and {"usd": costs["usd"]}
+        reports = [(known["reward"], None), (None, costs), (None, some), (known["reward"], costs)]
         self.ask([Feedback(name, decision_id, *both) for both in reports if both != (None, None)], replica)
 
     @precondition(has_decisions)

@@ -142,6 +142,13 @@ class Model:
         amounts = None if costs is None else {one: millionths(costs.get(one, 0)) for one in campaign["accounts"]}
         finer = costs is not None and any(Decimal(repr(cost)) * ONE % 1 for cost in costs.values())
         warnings = ["rounded"] if finer else []
+        absent = set(campaign["accounts"]) - set(costs) if costs else set()
+        if amounts and absent and decision["arm"] is not None:
+            known = decision["costs"]
+            if known is None:
+                known = decision["hold"] if campaign["feedback"]["missing_cost"] == "hold" else {}
+                warnings.append("cost_missing")
+            amounts |= {one: known.get(one, 0) for one in absent}
         if decision["arm"] is None:
             if amounts and any(amounts.values()):
                 return _refused(422, "null-arm-cost")
@@ -172,11 +179,11 @@ class Model:
             decision |= {"costs": costs, "booked": costs}
         if reward is not None:
             decision["reward"] = reward
+            if not 0 <= reward <= 1:
+                warnings.append("reward_clipped")
         learnt = decision["reward"] is not None and decision["costs"] is not None
         if learnt:
             campaign["learnt"] += 1
-            if not 0 <= decision["reward"] <= 1:
-                warnings.append("reward_clipped")
         decision["state"] = "settled" if learnt else "charged" if decision["costs"] is not None else "rewarded"
         return self._reply(name, decision_id, decision["state"], learned=learnt, warnings=warnings, logged=True)
 

@@ -52,7 +52,7 @@ def story(call):
     good(call("POST", "/decide/batch", json={"campaign_id": "summer", "items": items}))
     for index in range(5):
         report(call, f"d{index}", reward=index % 2, costs={"usd": 0.01, "impressions": 1})
-    report(call, "d5", costs={"usd": 0.0123456})
+    report(call, "d5", costs={"usd": 0.0123456, "impressions": 0})
     report(call, "d6", void=True)
     report(call, "d7", reward=1)
     good(call("PATCH", "/campaigns/summer", json={"resources": [{"id": "usd", "budget": 3}]}))

@@ -178,7 +178,7 @@ def test_after_a_restart_everything_is_as_before(database):
         for i in range(start, start + 15):
             answer = await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))
             if answer.body["arm"] is not None:
-                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5]}))
+                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5], "impressions": 0}))
         return [(await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))).body for i in range(start + 15)]
 
     first = with_campaign(database, lambda engine: session(engine, 0), budget=100)
@@ -218,7 +218,7 @@ def test_arms_and_probabilities_equal_those_of_the_library(database):
             answer = await engine.submit(Decide("c", f"d{i}", [i / 30, 0.5]))
             bodies.append(answer.body)
             if answer.body["arm"] is not None:
-                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5]}))
+                await engine.submit(Feedback("c", f"d{i}", reward=i % 2, costs={"usd": COSTS[i % 5], "impressions": 0}))
         return bodies
 
     bodies = with_campaign(database, play, budget=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from service.engine.commands import Adjust, Decide, Expire, Feedback
+from service.engine.commands import Adjust, Decide, Expire, Feedback, PatchCampaign
 from service.engine.replay import replay
 from service.problems import Conflict, Invalid, NotFound
 from service.reads import verify
@@ -179,8 +179,8 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
         else:
             make_holds_due(database)
             await engine.submit(Expire())
-        late = await report(engine, reward=1.0, costs={"usd": 0.25})
-        again = await report(engine, reward=1.0, costs={"usd": 0.25})
+        late = await report(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
+        again = await report(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
         return late, again
 
     late, again = with_campaign(database, play)
@@ -194,8 +194,8 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
 def test_the_same_half_again_gets_the_same_answer(database):
     async def play(engine):
         await decided(engine)
-        first = await report(engine, costs={"usd": 0.25})
-        again = await report(engine, costs={"usd": 0.25})
+        first = await report(engine, costs={"usd": 0.25, "impressions": 0})
+        again = await report(engine, costs={"usd": 0.25, "impressions": 0})
         both = await report(engine, reward=1.0)
         repeat = await report(engine, reward=1.0, costs={"usd": 0.25, "impressions": 0})
         return first, again, both, repeat
@@ -251,7 +251,7 @@ def test_another_value_for_the_same_half_is_a_conflict(database, other):
 def test_a_cost_above_its_hold_is_booked_in_full_and_stops_the_campaign(database):
     async def play(engine):
         await decided(engine)
-        excess = await report(engine, reward=1.0, costs={"usd": 12})
+        excess = await report(engine, reward=1.0, costs={"usd": 12, "impressions": 0})
         after = await engine.submit(Decide("c", "d2", [0.5, 0.5]))
         corrected = await engine.submit(Adjust("c", "usd", -11.5, "typing mistake"))
         return excess.body, after.body, corrected.body
@@ -266,11 +266,69 @@ def test_a_cost_above_its_hold_is_booked_in_full_and_stops_the_campaign(database
 def test_a_reward_out_of_range_is_clipped_and_a_cost_below_a_millionth_rounded_up(database):
     async def play(engine):
         await decided(engine)
-        return (await report(engine, reward=3.0, costs={"usd": 0.1000001})).body
+        return (await report(engine, reward=3.0, costs={"usd": 0.1000001, "impressions": 0})).body
 
     body = with_campaign(database, play)
     assert sorted(body["warnings"]) == ["reward_clipped", "rounded"]
     assert accounts(database) == (10 * ONE, 0, 100_001, 0)
+
+
+@pytest.mark.parametrize(("missing_cost", "impressions"), [("hold", ONE), ("none", 0)])
+@pytest.mark.parametrize("way", ["held", "expired", "voided"])
+def test_a_resource_left_out_of_costs_is_booked_as_missing_and_an_empty_report_costs_nothing(
+    database, missing_cost, impressions, way
+):
+    async def play(engine):
+        await decided(engine)
+        await decided(engine, "d2")
+        for name in ("d1", "d2"):
+            if way == "voided":
+                await report(engine, name, void=True)
+        if way == "expired":
+            make_holds_due(database)
+            await engine.submit(Expire())
+        some, none = await report(engine, costs={"usd": 0.25}), await report(engine, "d2", costs={})
+        return some.body["warnings"], none.body["warnings"]
+
+    some, none = with_campaign(database, play, feedback={"missing_cost": missing_cost})
+    late = [] if way == "held" else ["late_not_learnt"]
+    assert (some, none) == (["cost_missing", *late], late)
+    assert accounts(database)[1:] == (0, ONE // 4, 0)
+    assert accounts(database, resource=1)[1:] == (0, impressions, 0)
+    with database.read() as connection:
+        assert verify(connection, "c")["ok"]
+    if way != "expired":  # its holds were made due by hand
+        assert replay(database, 1, advanced=lambda done, todo: None).difference is None
+
+
+def test_a_report_of_some_costs_again_gets_the_same_answer_after_the_terms_have_changed(database):
+    async def play(engine):
+        await decided(engine)
+        first = await report(engine, costs={"usd": 0.25})
+        await engine.submit(PatchCampaign("c", {"feedback": {"missing_cost": "none"}}))
+        again = await report(engine, costs={"usd": 0.25})
+        with pytest.raises(Conflict):
+            await report(engine, costs={})
+        with pytest.raises(Conflict):
+            await report(engine, costs={"usd": 0.25, "impressions": 0})
+        return first, again, await report(engine, costs={"usd": 0.25, "impressions": 1})
+
+    first, again, whole = with_campaign(database, play)
+    assert (again.body, again.replayed) == (first.body, True)
+    assert (whole.body, whole.replayed) == (first.body, True)
+    assert accounts(database, resource=1)[1:] == (0, ONE, 0)
+
+
+@pytest.mark.parametrize("first", ["reward", "costs"])
+def test_a_clipped_reward_is_a_warning_to_the_caller_who_sent_it(database, first):
+    halves = {"reward": {"reward": 2.0}, "costs": {"costs": {"usd": 0.25, "impressions": 1}}}
+
+    async def play(engine):
+        await decided(engine)
+        order = [first, *({*halves} - {first})]
+        return {half: (await report(engine, **halves[half])).body["warnings"] for half in order}
+
+    assert with_campaign(database, play) == {"reward": ["reward_clipped"], "costs": []}
 
 
 def test_feedback_on_a_null_decision_is_ignored_if_it_costs_nothing(database):
