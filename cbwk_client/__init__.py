@@ -39,6 +39,7 @@ from cbwk_client.errors import (
     RefusedError,
     TimedOutError,
     TooLargeError,
+    TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
     UndeliveredError,
@@ -57,7 +58,7 @@ __all__ = [
     "CbwkError", "Check", "Client", "ConflictError", "Decision", "DecisionIdReusedError", "DecisionNotFoundError",
     "Explanation", "FeedbackDiffersError", "FeedbackResult", "ForbiddenError", "InvalidError", "NewKey",
     "NoAnswerError", "NotFoundError", "RefusedError", "Report", "Terms", "TimedOutError", "TooLargeError",
-    "UnauthorizedError", "UnavailableError", "UndeliveredError", "UnexpectedAnswerError", "UnreachableError",
-    "Verification", "VersionDiffersError",
+    "TooManyRequestsError", "UnauthorizedError", "UnavailableError", "UndeliveredError", "UnexpectedAnswerError",
+    "UnreachableError", "Verification", "VersionDiffersError",
 ]
 # fmt: on

@@ -176,9 +176,16 @@ class AsyncClient(BaseClient):
         """Recompute the accounts from the log."""
         return await self._call(calls.verify(campaign_id))
 
-    async def create_key(self, name: str, role: str, campaigns: Sequence[str] | None = None) -> NewKey:
-        """Create a key, for all campaigns or for some."""
-        return await self._call(calls.create_key(name, role, campaigns))
+    async def create_key(
+        self,
+        name: str,
+        role: str,
+        campaigns: Sequence[str] | None = None,
+        *,
+        requests_per_second: float | None = None,
+    ) -> NewKey:
+        """Create a key, for all campaigns or for some, with any number of requests or so many a second."""
+        return await self._call(calls.create_key(name, role, campaigns, requests_per_second))
 
     async def _call(self, call: Call[Answer], seconds: float | None = None) -> Answer:
         return await self._run(self._call_steps(call, seconds))

@@ -167,11 +167,15 @@ def verify(campaign_id: str) -> Call[Verification]:
     )
 
 
-def create_key(name: str, role: str, campaigns: Sequence[str] | None) -> Call[NewKey]:
+def create_key(
+    name: str, role: str, campaigns: Sequence[str] | None, requests_per_second: float | None = None
+) -> Call[NewKey]:
     """`POST /admin/keys`."""
     body: dict[str, Any] = {"name": name, "role": role}
     if campaigns is not None:
         body["campaigns"] = list(campaigns)
+    if requests_per_second is not None:
+        body["requests_per_second"] = requests_per_second
     return Call("POST", "/admin/keys", lambda answer, _: read(NewKey, answer), body, repeatable=False)
 
 

@@ -5,6 +5,7 @@ CbwkError
 │   ├── UnreachableError         no connection, or a broken one
 │   ├── TimedOutError            the time of the call is over
 │   └── UnavailableError         503 or another answer of a service that cannot serve now
+│       └── TooManyRequestsError 429, the key's requests_per_second
 ├── RefusedError                 a problem document: the same request would be refused again
 │   ├── BadRequestError 400
 │   ├── UnauthorizedError 401
@@ -58,6 +59,10 @@ class TimedOutError(NoAnswerError):
 
 class UnavailableError(NoAnswerError):
     """The service, or a proxy before it, cannot serve now."""
+
+
+class TooManyRequestsError(UnavailableError):
+    """The key has made more requests than its `requests_per_second` allows; nothing was done."""
 
 
 class RefusedError(CbwkError):

@@ -16,6 +16,7 @@ from cbwk_client.errors import (
     TYPE_PREFIX,
     NoAnswerError,
     TimedOutError,
+    TooManyRequestsError,
     UnavailableError,
     UnexpectedAnswerError,
     UnreachableError,
@@ -142,8 +143,8 @@ def answer_of(call: Call[Answer], result: Result) -> Answer:
     """Return the answer that a result contains, or raise the error that it stands for."""
     assert result is not None, "a Send has a result"
     if isinstance(result, Failure):
-        kind = TimedOutError if result.timed_out else UnreachableError
-        raise kind(result.detail, may_have_been_done=result.sent)
+        failure = TimedOutError if result.timed_out else UnreachableError
+        raise failure(result.detail, may_have_been_done=result.sent)
     body = decode(result.content)
     if 200 <= result.status < 300:
         try:
@@ -152,7 +153,8 @@ def answer_of(call: Call[Answer], result: Result) -> Answer:
             raise UnexpectedAnswerError(f"{call.method} {call.path} has an answer of another service") from error
     if result.status >= 500 or result.status == 429:
         problem = body if isinstance(body, dict) else {}
-        raise UnavailableError(
+        kind = TooManyRequestsError if result.status == 429 else UnavailableError
+        raise kind(
             f"{result.status}: {problem.get('detail', 'no reason was given')}",
             may_have_been_done=result.status != 429 and problem.get("type") not in _NOT_STARTED,
             retry_after_seconds=result.retry_after_seconds,

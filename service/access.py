@@ -17,6 +17,8 @@ async def authorised(request: Request, role: str) -> Principal:
     certain, principal = keyring.remembered(key)
     if not certain:
         principal = await run_in_threadpool(keyring.lookup, key)
+    if principal is not None:
+        keyring.count_request(principal)
     return checked_role(principal, role)
 
 

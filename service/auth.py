@@ -11,11 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 from threading import Lock
 from typing import TextIO, TypeVar
 
-from service.problems import Forbidden, NotFound, Unauthorized
+from service.problems import Forbidden, NotFound, TooManyRequests, Unauthorized
 from service.store.database import Database
 from service.store.errors import DatabaseError
 from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
@@ -23,9 +24,11 @@ from service.store.keys import StoredKey, create_key, find_key, usable_admin_key
 CACHE_SECONDS_MAX = 3.0  # a revoked key is still accepted for at most this long
 UNKNOWN_SECONDS_MAX = 1.0  # a new key is refused for at most this long
 CACHED_KEYS_MAX = 10_000
+TIME_TOLERANCE_SECONDS = 1e-6  # of sums of 1 / rate
 KEY_LENGTH_MAX = 512
 ADMIN_KEY_LENGTH_MIN = 32
 
+Name = TypeVar("Name")
 Value = TypeVar("Value")
 
 
@@ -37,6 +40,7 @@ class Principal:
     name: str
     role: str
     campaigns: frozenset[str] | None  # None: all
+    requests_per_second: float | None = None  # None: any number
 
     def check_campaign(self, campaign_id: str) -> None:
         """Raise NotFound, as if there were no such campaign, where the key may not see it."""
@@ -85,6 +89,8 @@ class KeyRing:
         # By digest, with the time of expiry. There are two caches, so that guessed keys cannot evict valid ones.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        # By key id, for keys with a rate: the time at which all requests so far would have come at an even pace.
+        self._paced_until: OrderedDict[str, float] = OrderedDict()
 
     def lookup(self, text: str) -> Principal | None:
         """Return the holder of the key, or None if the key is not valid."""
@@ -111,6 +117,21 @@ class KeyRing:
                 return True, principal
             return now < self._unknown.get(digest, now), None
 
+    def count_request(self, principal: Principal) -> None:
+        """Raise TooManyRequests if the key has made its requests of this second; in the event loop.
+
+        A key that was idle may make the requests of one second at once, and always one. Each process counts for itself.
+        """
+        rate = principal.requests_per_second
+        if rate is None:
+            return
+        now = self._clock()
+        until = max(self._paced_until.get(principal.key_id, now), now)
+        early = until - now - max(0.0, 1.0 - 1.0 / rate)
+        if early > TIME_TOLERANCE_SECONDS:
+            raise TooManyRequests(rate, ceil(early))
+        _put(self._paced_until, principal.key_id, until + 1.0 / rate, self._cached_max)
+
     def forget(self) -> None:
         """Clear the cache, after a key was created or revoked in this process."""
         with self._lock:
@@ -123,7 +144,7 @@ class KeyRing:
                 self._known.pop(digest, None)
                 _put(self._unknown, digest, queried + UNKNOWN_SECONDS_MAX, self._cached_max)
                 return None
-            principal = Principal(stored.id, stored.name, stored.role, stored.campaigns)
+            principal = Principal(stored.id, stored.name, stored.role, stored.campaigns, stored.requests_per_second)
             _put(self._known, digest, (queried + CACHE_SECONDS_MAX, principal), self._cached_max)
             return principal
 
@@ -133,9 +154,9 @@ def key_digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _put(cache: OrderedDict[bytes, Value], digest: bytes, value: Value, entries_max: int) -> None:
-    cache[digest] = value
-    cache.move_to_end(digest)
+def _put(cache: OrderedDict[Name, Value], name: Name, value: Value, entries_max: int) -> None:
+    cache[name] = value
+    cache.move_to_end(name)
     if len(cache) > entries_max:
         cache.popitem(last=False)
 

@@ -8,6 +8,8 @@ ACTIONS_MAX = 1_000
 EXCLUDE_MAX = 1_000
 # Items of one batch: other requests wait for their common transaction.
 ITEMS_MAX = 1_000
+# Multiplications of one request, and of one transaction where decisions need many: about 15 ms on one core.
+DECIDE_WORK_MAX = 50_000_000
 # Counts are float64 in the policy's state, exact below 2**53.
 HORIZON_MAX = 1_000_000_000_000
 # 8 bytes each: 160 MB for the inverse Gram matrices of a campaign.
@@ -21,6 +23,8 @@ VALUE_LENGTH_MAX = 1_000
 # JavaScript rounds larger seeds.
 SEED_MAX = 2**53 - 1
 KEY_CAMPAIGNS_MAX = 1_000
+# Requests a second of a key: from one in a hundred seconds to more than a process serves.
+KEY_RATE_MIN, KEY_RATE_MAX = 0.01, 1_000_000.0
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
 # Points of a timeline: about the width of a screen in pixels.

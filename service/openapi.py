@@ -26,6 +26,7 @@ _PROBLEMS: dict[int, problems.Problem] = {
         "the body does not fit CampaignConfig; /docs shows what it may be",
         errors=[{"field": "resources.0.budget", "message": "must have at most 6 decimals"}],
     ),
+    429: problems.TooManyRequests(50, retry_after_seconds=1),
     503: problems.Unavailable("the database did not answer; try again", kind="database-away"),
 }
 _OPEN_PATHS = {"/livez", "/readyz"}
@@ -123,9 +124,9 @@ def documented(
 ) -> dict[str, Any]:
     """The arguments of a route that needs a key: its good answer, its problems and its request body.
 
-    Such a route may answer 401, 403 and 503; one with a body may also answer 400, 413 and 422.
+    Such a route may answer 401, 403, 429 and 503; one with a body may also answer 400, 413 and 422.
     """
-    statuses = sorted({401, 403, 503, *problems, *((400, 413, 422) if body else ())})
+    statuses = sorted({401, 403, 429, 503, *problems, *((400, 413, 422) if body else ())})
     described: dict[str, Any] = {"status_code": status, "responses": answers(model, *statuses, status=status)}
     if body:
         described["openapi_extra"] = takes({"application/json": {"schema": _reference(body)}})
@@ -164,7 +165,7 @@ def _problem_answer(problem: problems.Problem) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": problem.title, "content": {"application/problem+json": media}}
     if problem.status == 401:
         answer["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
-    if problem.status == 503:
+    if problem.status in (429, 503):
         answer["headers"] = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
     return answer
 

@@ -9,6 +9,7 @@ Problem
 ├── Conflict 409              contradicts stored data: another body for an id, a budget below the spent amount
 ├── TooLarge 413              the body exceeds the limit
 ├── Invalid 422               a field has a value that is not allowed; `errors` names the fields
+├── TooManyRequests 429       the key's requests_per_second are used up; nothing was done
 ├── Unavailable 503           the database does not answer, the queue is full, the deadline passed; try again
 └── UnknownRules 503          a newer version of the service created the campaign; other campaigns are not affected
 """
@@ -73,6 +74,14 @@ class TooLarge(Problem):
 
 class Invalid(Problem):
     status, kind, title = 422, "invalid", "A field has a value it cannot have"
+
+
+class TooManyRequests(Problem):
+    status, kind, title = 429, "too-many-requests", "The key has made too many requests"
+
+    def __init__(self, per_second: float, retry_after_seconds: int) -> None:
+        super().__init__(f"the key may make {per_second:g} requests a second; nothing was done, try again later")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Unavailable(Problem):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.responses import Response
 
-from service.problems import BadRequest, Invalid, Misfit, Problem, Unavailable, UnknownRules
+from service.problems import BadRequest, Invalid, Misfit, Problem, TooManyRequests, Unavailable, UnknownRules
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -38,7 +38,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] | None = None) -
     more = dict(headers or {})
     if problem.status == 401:
         more["WWW-Authenticate"] = 'Bearer realm="cbwk"'
-    if isinstance(problem, Unavailable | UnknownRules):
+    if isinstance(problem, Unavailable | UnknownRules | TooManyRequests):
         more["Retry-After"] = str(problem.retry_after_seconds)
     return Response(orjson.dumps(problem.document()), problem.status, more, "application/problem+json")
 

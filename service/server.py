@@ -105,6 +105,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             deadline_seconds=settings.request_deadline_ms / 1000,
             memory_bytes_max=settings.memory_bytes_max,
             lock_timeout_ms=settings.lock_timeout_ms,
+            work_max=settings.decide_work_max,
             metrics=metrics,
             reached=fault_at(settings.fault_point),
             on_failure=fail,

@@ -6,6 +6,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.fault import PATTERN
+from service.limits import DECIDE_WORK_MAX
 
 ENVIRONMENT_PREFIX = "CBWK_"
 
@@ -59,6 +60,12 @@ class Settings(BaseSettings):
         ge=1,
         le=1_000_000,
         description="maximum number of queued commands; fewer are admitted if they would miss the deadline",
+    )
+    decide_work_max: int = Field(
+        default=DECIDE_WORK_MAX,
+        ge=1_000,
+        le=10**12,
+        description="maximum of items × arms × features² of one request; many such requests wait for each other",
     )
     memory_bytes_max: int = Field(default=2**29, ge=2**20, le=2**40, description="memory for the states of policies")
     evaluations_max: int = Field(

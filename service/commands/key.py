@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database, print_table
+from service.limits import KEY_RATE_MAX, KEY_RATE_MIN
 
 app = typer.Typer(rich_markup_mode=None, help="Create, list and revoke API keys, in the database itself.")
 
@@ -18,6 +19,10 @@ def key_create(
     campaign: Annotated[
         list[str] | None, typer.Option(help="A campaign the key is for; may be given several times.  [default: all]")
     ] = None,
+    requests_per_second: Annotated[
+        float | None,
+        typer.Option(min=KEY_RATE_MIN, max=KEY_RATE_MAX, help="More are answered with 429.  [default: any number]"),
+    ] = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -26,7 +31,9 @@ def key_create(
 
     with open_database(database_url) as database, database.write() as connection:
         now = database.now_micros(connection)
-        key_id, text = keys.create_key(connection, name, role, campaign or None, now, actor="cbwk key")
+        key_id, text = keys.create_key(
+            connection, name, role, campaign or None, now, requests_per_second=requests_per_second, actor="cbwk key"
+        )
     if as_json:
         echo_json({"id": key_id, "key": text})
     else:
@@ -48,8 +55,9 @@ def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
     for key in found:
         campaigns = "all" if key["campaigns"] is None else ", ".join(key["campaigns"])
         days = [key["created_at"][:10], (key["revoked_at"] or "")[:10]]
-        rows.append([key["id"], key["name"], key["role"], campaigns, *days])
-    heads = ["id", "name", "role", "campaigns", "created", "revoked"]
+        rate = key["requests_per_second"]
+        rows.append([key["id"], key["name"], key["role"], campaigns, "any" if rate is None else f"{rate:g}/s", *days])
+    heads = ["id", "name", "role", "campaigns", "requests", "created", "revoked"]
     print_table(heads, rows, texts=len(heads))
 
 

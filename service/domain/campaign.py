@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
 from cbwk_core.ticket import ENDED
 from service.features import encoder_of
+from service.limits import ACTIONS_MAX
 from service.money import micros
 from service.problems import Invalid, UnknownRules
 from service.times import MICROS_PER_SECOND, moment_microseconds
@@ -23,6 +24,8 @@ from service.times import MICROS_PER_SECOND, moment_microseconds
 HORIZON_UNKNOWN = 1_000
 # With more products of context and arm features than this, a shared model uses their concatenation only.
 INTERACTIONS_MAX = 512
+# What an arm costs besides its features, in multiplications.
+ARM_WORK_MIN = 256
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,20 @@ class Campaign:
     def interacts(self) -> bool:
         """Whether the features of a shared model include the products of context and arm features."""
         return self.arm_encoder is not None and self.encoder.dimension * self.arm_encoder.dimension <= INTERACTIONS_MAX
+
+    @cached_property
+    def arm_work(self) -> int:
+        """About how many multiplications it takes to weigh one arm for one request.
+
+        An oracle that knows how certain it is multiplies the features with a square matrix.
+        """
+        linear = self.config["policy"]["oracle"]["kind"] == "gradient"
+        return max(self.dimension if linear else self.dimension**2, ARM_WORK_MIN)
+
+    @cached_property
+    def decision_work_max(self) -> int:
+        """The most multiplications of one decision, whatever actions a request brings."""
+        return self.arm_work * (len(self.arms) if self.arm_encoder is None else max(len(self.arms), ACTIONS_MAX))
 
     @cached_property
     def horizon(self) -> int:

@@ -17,6 +17,7 @@ from service.engine.commands import Answer, Expire, Item
 from service.engine.settle import Unsound
 from service.engine.transaction import Attempt, Transactions
 from service.fault import Reached
+from service.limits import DECIDE_WORK_MAX
 from service.metrics import Metrics
 from service.problems import Unavailable
 from service.store.database import Database
@@ -35,6 +36,7 @@ class BatchRunner:
         *,
         memory_bytes_max: int,
         lock_timeout_ms: int,
+        work_max: int = DECIDE_WORK_MAX,
         metrics: Metrics | None = None,
         reached: Reached | None = None,
     ) -> None:
@@ -44,10 +46,12 @@ class BatchRunner:
             database,
             memory_bytes_max=memory_bytes_max,
             lock_timeout_ms=lock_timeout_ms,
+            work_max=work_max,
             metrics=metrics or Metrics(),
             reached=reached,
         )
         self.due = self._transactions.cache.due  # campaigns that need a snapshot
+        self.large_campaigns = self._transactions.cache.large
 
     def run(self, items: Sequence[Item]) -> None:
         """Answer every item; never raises for what an item asked."""

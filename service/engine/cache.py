@@ -23,7 +23,9 @@ from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import tickets_from
 from service.domain.ledger import Account
+from service.engine.large_campaigns import is_large
 from service.engine.models import begun_model
+from service.limits import DECIDE_WORK_MAX
 from service.store import tables
 from service.store.opening_balance import opening_state
 from service.store.statements import Prepared
@@ -86,11 +88,12 @@ class Cache:
     It counts what campaigns have learnt since their last snapshots; `snapshots.py` writes them.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, work_max: int = DECIDE_WORK_MAX) -> None:
         self.history: object = None  # of the database that has what is cached: see `store.writer.history_of`
         self.unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
         self.due: set[int] = set()  # campaigns that need a snapshot
-        self._bytes_max = bytes_max
+        self.large: dict[str, Campaign] = {}  # by id, see `large_campaigns.is_large`; one that is dropped stays here
+        self._bytes_max, self._work_max = bytes_max, work_max
         self._campaigns: OrderedDict[int, CachedCampaign] = OrderedDict()
         self._bytes = 0
 
@@ -125,8 +128,12 @@ class Cache:
         """Cache a state that was committed; it has learnt this many more outcomes."""
         number = campaign.number
         known = self._campaigns.get(number)
-        # The arrays of a state keep their shapes as long as its configuration does.
-        size = known.bytes if known is not None and known.campaign is campaign else _size_of(state)
+        if known is not None and known.campaign is campaign:
+            size = known.bytes  # the arrays of a state keep their shapes as long as its configuration does
+        else:
+            size = _size_of(state)
+            if is_large(campaign, self._work_max):
+                self.large[campaign.id] = campaign
         cached = CachedCampaign(campaign, state, sequence, model_version, size, 0, remainder)
         self._campaigns[number] = cached
         self._campaigns.move_to_end(number)
@@ -149,6 +156,7 @@ class Cache:
         """Drop all campaigns, and what is to be saved of them."""
         self._campaigns.clear()
         self._bytes = 0
+        self.large.clear()
         self.unsaved.clear()
         self.due.clear()
 

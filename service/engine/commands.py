@@ -145,6 +145,7 @@ class CreateKey(NamedTuple):
     role: str
     campaigns: tuple[str, ...] | None = None
     actor: str = ""
+    requests_per_second: float | None = None
 
 
 class RevokeKey(NamedTuple):

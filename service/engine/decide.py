@@ -23,6 +23,7 @@ from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.stage_one import is_under_way
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
+from service.engine.large_campaigns import within_bounds
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
 from service.store.bulk_insert import compact_column, constant_column
@@ -41,11 +42,16 @@ class Requests(NamedTuple):
     existing: dict[str, Any]  # stored decisions by their ids
 
 
-def decide_all(requests: Sequence[Requests]) -> None:
+def decide_all(requests: Sequence[Requests], work_max: int) -> None:
     """Answer the requests of all campaigns of a transaction.
 
     Campaigns of one shape that are asked for one arm each are rows of one call of the policy.
     """
+    requests = [
+        each._replace(items=kept)
+        for each in requests
+        if (kept := within_bounds(each.locked.campaign, each.items, each.existing, work_max))
+    ]
     commands = [[cast(Decide, item.command) for item in each.items] for each in requests]
     vectors: Sequence[Vectors | None] = [None] * len(requests)
     grouped: Collection[int] = ()

@@ -11,7 +11,6 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil, inf
 from threading import Lock, Thread
 
@@ -22,8 +21,11 @@ from service.engine.admission import Admission
 from service.engine.background import in_background
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
+from service.engine.large_campaigns import work_of
 from service.engine.transaction import EXPIRE_ROWS_MAX
+from service.engine.waiting import Deliver, LargeRequests, Waiter
 from service.fault import Reached
+from service.limits import DECIDE_WORK_MAX
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.store.database import Database
@@ -46,8 +48,6 @@ YIELD_SECONDS = 0.00002
 # The bytes that add one to an event counter; a pipe takes them as well.
 _SIGNAL = (1).to_bytes(8, "little")
 FULL = "more is asked than can be answered in time; try again"
-
-Deliver = Callable[[Sequence[Item]], None]
 
 log = structlog.get_logger(__name__)
 
@@ -99,15 +99,6 @@ class Wakeup:
             os.close(end)
 
 
-@dataclass(slots=True)
-class Waiter:
-    """The commands of one request, and the function that the event loop calls once with their answers."""
-
-    items: Sequence[Item]
-    deliver: Deliver
-    gone: bool = False  # the client is gone: a command that has not begun is not carried out
-
-
 class Engine:
     """The queue and its thread.
 
@@ -123,6 +114,7 @@ class Engine:
         deadline_seconds: float,
         memory_bytes_max: int,
         lock_timeout_ms: int,
+        work_max: int = DECIDE_WORK_MAX,
         metrics: Metrics | None = None,
         reached: Reached | None = None,
         on_failure: Callable[[], None] = lambda: None,
@@ -131,6 +123,7 @@ class Engine:
             database,
             memory_bytes_max=memory_bytes_max,
             lock_timeout_ms=lock_timeout_ms,
+            work_max=work_max,
             metrics=metrics,
             reached=reached,
         )
@@ -139,6 +132,8 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self.queued = 0  # commands that wait
+        self._large = LargeRequests(work_max)
+        self._large_first = False  # the last transaction was one of other requests
         self._guard = Lock()  # for the queue and for the decision to sleep
         self._asleep = False  # the engine's thread waits for its wakeup
         self._reading = False  # the event loop has still to send the last answers, or to read what follows them
@@ -210,18 +205,27 @@ class Engine:
         together = 0
         if len(commands) > 1:
             together = self._groups = self._groups + 1
-        waiter = Waiter([Item(command, deadline, together) for command in commands], deliver)
+        large = self._batches.large_campaigns
+        work = work_of(commands, large) if hot and large else 0
+        waiter = Waiter([Item(command, deadline, together) for command in commands], deliver, work)
         with self._guard:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")
-            if self.queued + len(commands) > self._admission.queue_max or (hot and self.queued >= self.under_way_max):
+            if not (self._large.add(waiter) if work else self._add(waiter, hot=hot)):
                 raise Unavailable(FULL, kind="queue-full")
-            self.queued += len(commands)
-            self._queue.append(waiter)
             soon = not self._is_worth_waiting()
         if soon:
             self._wake()
         return waiter
+
+    def _add(self, waiter: Waiter, *, hot: bool) -> bool:
+        """Put a request into the queue, in the guard; return whether there is room."""
+        queued = self.queued + len(waiter.items)
+        if queued > self._admission.queue_max or (hot and self.queued >= self.under_way_max):
+            return False
+        self.queued = queued
+        self._queue.append(waiter)
+        return True
 
     def is_full(self, under_way: int) -> bool:
         """Whether the engine takes no more decisions and outcomes while that many requests are under way."""
@@ -259,7 +263,8 @@ class Engine:
             if self._reached is not None:
                 self._reached("before-answer")
             ended = time.monotonic()
-            self._admit(len(items), ended - started)
+            if not batch[0].work:
+                self._admit(len(items), ended - started)
             self._hand_over(batch, ended)
             if self._batches.due:
                 self._batches.save_due()
@@ -284,7 +289,7 @@ class Engine:
             with self._guard:
                 # Before the question: the answer holds for this time.
                 patience = max(0.0, self._patient_until - time.monotonic()) if self._reading else 0.0
-                due = (self._queue or self._stopping) and not self._is_worth_waiting()
+                due = (self._queue or self._large or self._stopping) and not self._is_worth_waiting()
                 self._asleep = not due
             if due:
                 return
@@ -299,6 +304,7 @@ class Engine:
         """The waiters of the next transaction, as soon as there are some; none when the engine has stopped.
 
         Requests whose client is gone are dropped. Requests that would be answered too late are answered with 503.
+        Large requests wait in a line of their own, and every second transaction is theirs.
         """
         while True:
             self._sleep()
@@ -306,15 +312,15 @@ class Engine:
             batch: list[Waiter] = []
             late: list[Waiter] = []
             with self._guard:
-                if not self._queue:
+                if not self._queue and not self._large:
                     return []
-                ends_at, commands = now + self._admission.answer_seconds(self.queued), 0
-                while self._queue and commands < self._batch_max:
-                    waiter = self._queue.popleft()
-                    self.queued -= len(waiter.items)
-                    if not waiter.gone:
-                        (late if waiter.items[0].deadline < ends_at else batch).append(waiter)
-                        commands += len(waiter.items) if waiter.items[0].deadline >= ends_at else 0
+                if self._large and (self._large_first or not self._queue):
+                    for waiter in self._large.take():
+                        if not waiter.gone:
+                            (late if waiter.items[0].deadline < now else batch).append(waiter)
+                else:
+                    self._take_queued(now, batch, late)
+                self._large_first = not (batch and batch[0].work)
             if late:
                 for waiter in late:
                     for item in waiter.items:
@@ -324,6 +330,16 @@ class Engine:
                 self._admit(0, 0.0)
             if batch:
                 return batch
+
+    def _take_queued(self, now: float, batch: list[Waiter], late: list[Waiter]) -> None:
+        """Take the next requests from the queue, in the guard."""
+        ends_at, commands = now + self._admission.answer_seconds(self.queued), 0
+        while self._queue and commands < self._batch_max:
+            waiter = self._queue.popleft()
+            self.queued -= len(waiter.items)
+            if not waiter.gone:
+                (late if waiter.items[0].deadline < ends_at else batch).append(waiter)
+                commands += len(waiter.items) if waiter.items[0].deadline >= ends_at else 0
 
     def _hand_over(self, waiters: Sequence[Waiter], since: float) -> None:
         """Give answered waiters to the event loop."""

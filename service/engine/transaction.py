@@ -91,12 +91,14 @@ class Transactions:
         *,
         memory_bytes_max: int,
         lock_timeout_ms: int,
+        work_max: int,
         metrics: Metrics,
         reached: Reached | None,
     ) -> None:
         self._database, self._metrics, self._reached = database, metrics, reached
         self._writer = database.writer
-        self.cache = Cache(memory_bytes_max)
+        self.cache = Cache(memory_bytes_max, work_max)
+        self._work_max = work_max
         self.snapshots = Snapshots(database, self.cache)
         self._lock_timeout_ms = lock_timeout_ms
         self._numbers: dict[str, int] = {}
@@ -201,7 +203,13 @@ class Transactions:
                 return administer.create_campaign(connection, command, now)
             if isinstance(command, CreateKey):
                 made, text = keys.create_key(
-                    connection, command.name, command.role, command.campaigns, now, actor=command.actor
+                    connection,
+                    command.name,
+                    command.role,
+                    command.campaigns,
+                    now,
+                    requests_per_second=command.requests_per_second,
+                    actor=command.actor,
                 )
                 return Answer({"id": made, "key": text}, status=201)
             if isinstance(command, RevokeKey):
@@ -324,7 +332,7 @@ class Transactions:
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
-            decide.decide_all(requests)
+            decide.decide_all(requests, self._work_max)
 
     def _settle(
         self, connection: Connection, locked: LockedCampaign, items: Sequence[Item], existing: Mapping[str, Any]

@@ -49,7 +49,7 @@ def decide_batch(principal: Principal, body: bytes) -> Submission:
     principal.check_campaign(batch.campaign_id)
     items: Sequence[DecideItem | Problem] = batch.items
     commands = [item if isinstance(item, Problem) else item.command(batch.campaign_id) for item in items]
-    return _batch(commands, "decisions", of_whole=("campaign-not-found", "rules-unknown"))
+    return _batch(commands, "decisions", of_whole=("campaign-not-found", "rules-unknown", "too-much-work"))
 
 
 def feedback(principal: Principal, body: bytes) -> Submission:

@@ -136,6 +136,8 @@ class HotPath:
         exchange = Exchange(self, connection, head, perf_counter(), due)
         self.under_way += 1
         try:
+            if principal is not None and principal.requests_per_second is not None:
+                keyring.count_request(principal)
             exchange.submission = submission = head.route.parse(checked_role(principal, ROLE), body)
             if not submission.commands:
                 exchange.deliver([])

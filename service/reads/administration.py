@@ -28,6 +28,7 @@ def keys(connection: Connection, *, limit: int, cursor: str | None = None) -> di
             "name": row["name"],
             "role": row["role"],
             "campaigns": parsed(row["campaigns"]),
+            "requests_per_second": row["requests_per_second"],
             "created_at": moment_text(row["created_at"]),
             "revoked_at": moment_or_none(row["revoked_at"]),
         },

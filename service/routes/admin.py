@@ -168,7 +168,7 @@ async def show_own_key(principal: Reader) -> Response:
     """Show the permissions of the key of this request."""
     campaigns = None if principal.campaigns is None else sorted(principal.campaigns)
     holder = {"id": principal.key_id, "name": principal.name, "role": principal.role, "campaigns": campaigns}
-    return Json(holder)
+    return Json({**holder, "requests_per_second": principal.requests_per_second})
 
 
 @router.post("/keys", **documented(bodies.KeyMade, body=bodies.KeyRequest, status=201))
@@ -176,7 +176,8 @@ async def create_key(request: Request, principal: UnlimitedAdmin) -> Response:
     """Create a key; only this response contains its text."""
     body = parsed(await request.body(), bodies.KeyRequest)
     campaigns = None if body.campaigns is None else tuple(body.campaigns)
-    answer = await submitted(request, CreateKey(body.name, body.role, campaigns, principal.key_id))
+    rate = body.requests_per_second
+    answer = await submitted(request, CreateKey(body.name, body.role, campaigns, principal.key_id, rate))
     keyring_of(request).forget()
     return answer
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cbwk_core import RULES_VERSION
-from service.limits import KEY_CAMPAIGNS_MAX
+from service.limits import KEY_CAMPAIGNS_MAX, KEY_RATE_MAX, KEY_RATE_MIN
 from service.schemas.body import Body, Id, SignedAmount, Status, Text, UniqueIds
 from service.schemas.campaign import CONFIG_EXAMPLE, RULES_DESCRIPTION, AccountView
 from service.schemas.view import DECISION_ID, Amounts, At, CampaignName, DecisionName, View, example, page, shown
@@ -16,6 +16,7 @@ _PRICES = {"usd": 1.71, "impressions": 0.0}
 _KEY_ID = "key-3f9a"
 _NULL_ARM = "null for the null arm"
 _VISIBLE = "the only campaigns the key may see; null: all"
+_RATE = "requests that the key may make in a second, of each process; more are 429; null: any number"
 
 
 class CampaignChanged(View):
@@ -245,6 +246,9 @@ class KeyRequest(Body):
     campaigns: Annotated[UniqueIds, Field(min_length=1, max_length=KEY_CAMPAIGNS_MAX)] | None = Field(
         default=None, description=_VISIBLE
     )
+    requests_per_second: Annotated[float, Field(ge=KEY_RATE_MIN, le=KEY_RATE_MAX)] | None = Field(
+        default=None, description=_RATE
+    )
 
 
 class KeyMade(View):
@@ -261,6 +265,7 @@ class KeyHolder(View):
     name: str = shown("dashboard")
     role: Role = shown("reader")
     campaigns: list[str] | None = shown(["summer-sale"], _VISIBLE)
+    requests_per_second: float | None = shown(None, _RATE)
 
 
 class KeyView(KeyHolder):

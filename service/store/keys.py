@@ -29,6 +29,7 @@ class StoredKey:
     campaigns: frozenset[str] | None  # None: all
     created_at: int
     revoked_at: int | None
+    requests_per_second: float | None = None  # None: any number
 
 
 def create_key(
@@ -38,6 +39,7 @@ def create_key(
     campaigns: Collection[str] | None,
     now: int,
     *,
+    requests_per_second: float | None = None,
     actor: str | None = None,
 ) -> tuple[str, str]:
     """Create a key and return its id and its text, which cannot be read again. An actor is written to the audit."""
@@ -53,6 +55,7 @@ def create_key(
             campaigns=None if campaigns is None else json.dumps(sorted(set(campaigns))),
             digest=_digest(text),
             created_at=now,
+            requests_per_second=requests_per_second,
         )
     )
     _write_audit(connection, now, actor, "key.create", {"id": key_id, "name": name, "role": role})
@@ -101,9 +104,7 @@ def usable_admin_keys(connection: Connection, *, lock: bool = False) -> list[str
     return list(connection.execute(rows.with_for_update() if lock else rows).scalars())
 
 
-_COLUMNS = select(
-    api_key.c.id, api_key.c.name, api_key.c.role, api_key.c.campaigns, api_key.c.created_at, api_key.c.revoked_at
-)
+_COLUMNS = select(*(column for column in api_key.c if column is not api_key.c.digest))
 
 
 def _stored(row: RowMapping) -> StoredKey:

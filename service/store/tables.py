@@ -273,6 +273,7 @@ api_key = Table(
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the key
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger, nullable=True),
+    Column("requests_per_second", Float, nullable=True),  # NULL: any number
     UniqueConstraint("digest"),
     CheckConstraint("role IN ('decider', 'reader', 'admin')", name="role"),
 )

@@ -30,6 +30,7 @@ from cbwk_client import (
     Report,
     Terms,
     TimedOutError,
+    TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
     UnexpectedAnswerError,
@@ -260,6 +261,7 @@ def test_what_cannot_be_repeated_is_sent_again_only_if_it_surely_was_not_done():
         (problem("not-known-to-this-version", 418), RefusedError),
         (problem("invalid", 422, errors=[{"field": "context.hour", "message": "required"}]), InvalidError),
         (problem("database-away", 503), UnavailableError),
+        (problem("too-many-requests", 429), TooManyRequestsError),
         (Reply(502, b"<html>Bad Gateway</html>"), UnavailableError),
         (Reply(404, b"<html>Not Found</html>"), UnexpectedAnswerError),
         (Reply(200, b"<html>It works!</html>"), UnexpectedAnswerError),
@@ -277,7 +279,7 @@ def test_an_answer_that_is_none_is_the_error_it_amounts_to(reply, error):
 
 
 def test_every_class_of_problem_has_its_error_and_the_tree_is_drawn_as_it_is():
-    statuses = {kind.status for kind in problems.Problem.__subclasses__()} - {405, 503}
+    statuses = {kind.status for kind in problems.Problem.__subclasses__()} - {405, 429, 503}
     assert set(errors.BY_STATUS) == statuses
     classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.CbwkError)]
     drawn = {line.split("─ ")[-1].split()[0]: line for line in errors.__doc__.splitlines() if "Error" in line}

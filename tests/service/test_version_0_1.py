@@ -16,6 +16,7 @@ from service.cli import main
 from service.engine.cache import load_campaign
 from service.store import tables
 from service.store.database import Database
+from service.store.migrate import migrate
 from tests.service.http_calls import calls, campaign, create
 from tests.service.server_process import running_server
 
@@ -45,7 +46,8 @@ def serving(path):
 
 
 def run(path, capsys, *arguments):
-    """What a command that must succeed answers, as JSON."""
+    """What a command that must succeed answers, as JSON, when the tables are those of this version."""
+    migrate(f"sqlite:///{path}")
     capsys.readouterr()
     assert main([*arguments, "--json", "--database-url", f"sqlite:///{path}"]) == 0
     return json.loads(capsys.readouterr().out)

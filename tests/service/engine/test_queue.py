@@ -10,6 +10,7 @@ from service.engine import Engine
 from service.engine.admission import BATCH_MAX
 from service.engine.commands import CreateCampaign, Decide, SetStatus
 from service.engine.transaction import EXPIRE_ROWS_MAX
+from service.engine.waiting import TRANSACTIONS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.conditions import until
@@ -264,3 +265,51 @@ def test_an_answer_that_cannot_be_delivered_does_not_delay_the_others(database):
 
     played(database, play)
     assert len(rows(database, tables.decision)) == 5
+
+
+ONE_SMALL = 2 * 256  # multiplications of a decision among two arms, the least that counts
+WORK_MAX = BATCH_MAX * ONE_SMALL  # campaigns with more arms are large
+LARGE_ARMS = 100
+
+
+def test_large_requests_are_in_transactions_of_their_own_between_those_of_the_others(database):
+    arms = [{"id": f"a{number}"} for number in range(LARGE_ARMS)]
+    each = WORK_MAX // (LARGE_ARMS * 256)  # decisions of a large transaction
+    transactions = []
+
+    async def play(engine, gate):
+        await engine.submit(CreateCampaign(config("large", arms=arms)))
+        await engine.submit(Decide("large", "known", [0.1, 0.2]))
+        run = engine._batches.run
+        engine._batches.run = lambda items: (transactions.append([item.command for item in items]), run(items))
+        first = await stuck(engine, gate)
+        large = await waiting(engine, [Decide("large", f"l{number}", [0.1, 0.2]) for number in range(3 * each)])
+        small = await waiting(engine, decides("s", 2))
+        gate.open.set()
+        await asyncio.gather(first, *large, *small)
+
+    played(database, play, work_max=WORK_MAX)
+    sizes = [(len(commands), {command.campaign_id for command in commands}) for commands in transactions[1:]]
+    large = (each, {"large"})
+    assert sizes == [large, (2, {"c"}), large, large]
+
+
+def test_large_requests_that_would_wait_too_long_are_refused_and_the_others_are_not(database):
+    arms = [{"id": f"a{number}"} for number in range(LARGE_ARMS)]
+    each = WORK_MAX // (LARGE_ARMS * 256)
+
+    async def play(engine, gate):
+        await engine.submit(CreateCampaign(config("large", arms=arms)))
+        await engine.submit(Decide("large", "known", [0.1, 0.2]))
+        first = await stuck(engine, gate)
+        large = [Decide("large", f"l{number}", [0.1, 0.2]) for number in range((TRANSACTIONS_MAX + 2) * each)]
+        tasks = await waiting(engine, [*large, decide("s")])
+        gate.open.set()
+        await first
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    *large, small = played(database, play, work_max=WORK_MAX)
+    refused = [answer for answer in large if isinstance(answer, Unavailable)]
+    assert {answer.kind for answer in refused} == {"queue-full"}
+    assert each <= len(refused) <= 2 * each
+    assert small.body["decision_id"] == "s"

@@ -36,20 +36,20 @@ def test_migrate_takes_the_database_of_the_environment(tmp_path, monkeypatch, ca
 
 def test_a_key_is_made_listed_and_revoked(migrated_url, capsys):
     there = ("--database-url", migrated_url)
-    code, out, err = run(
-        capsys, "key", "create", "--name", "[ads]", "--role", "decider", "--campaign", "spring", *there
-    )
+    limits = ("--campaign", "spring", "--requests-per-second", "50")
+    code, out, err = run(capsys, "key", "create", "--name", "[ads]", "--role", "decider", *limits, *there)
     key_id = err.partition(",")[0]
     assert code == 0
     with Database.open(migrated_url) as database, database.read() as connection:
         assert find_key(connection, out.strip()).id == key_id
     code, out, _ = run(capsys, "key", "list", *there)
     assert code == 0
-    assert all(shown in out for shown in (key_id, "[ads]", "decider", "spring"))
+    assert all(shown in out for shown in (key_id, "[ads]", "decider", "spring", "50/s"))
     assert run(capsys, "key", "revoke", key_id, *there) == (0, f"{key_id} is revoked\n", "")
     (listed,) = json.loads(run(capsys, "key", "list", "--json", *there)[1])
     assert listed.pop("created_at") <= listed.pop("revoked_at")
-    assert listed == {"id": key_id, "name": "[ads]", "role": "decider", "campaigns": ["spring"]}
+    named = {"id": key_id, "name": "[ads]", "role": "decider"}
+    assert listed == named | {"campaigns": ["spring"], "requests_per_second": 50}
 
 
 def test_a_key_can_be_had_as_json(migrated_url, capsys):
@@ -68,6 +68,7 @@ def test_a_key_can_be_had_as_json(migrated_url, capsys):
     [
         (["key", "create", "--name", "x", "--role", "root"], 2, "--role"),
         (["key", "create", "--role", "admin"], 2, "--name"),
+        (["key", "create", "--name", "x", "--role", "admin", "--requests-per-second", "0"], 2, "--requests-per-second"),
         (["key", "revoke", "key-0"], 1, "no such key"),
         (["key"], 2, "command"),
     ],
