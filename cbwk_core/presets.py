@@ -114,7 +114,7 @@ DAMPING = 0.02
 # noise·leverage·ln(1 + plays left·leverage / parameters), and PLAUSIBLE_PRIOR leverages are the pull of the prior. The
 # logarithm is that of MOSS: what is left to gain by trying an arm depends on the plays left for each parameter. Every
 # arm keeps 1/PLAUSIBLE_FLOOR of an equal share, before its gap: the lemma of inverse gap weighting with that constant.
-PLAUSIBLE_VARIANCE = 0.36
+PLAUSIBLE_VARIANCE = 0.5
 PLAUSIBLE_PRIOR = 0.1
 PLAUSIBLE_FLOOR = 200.0
 # A candidate that is dearer than others, and that the free budget pays N times, gets N² / DEAR_PLAYS plays while it is
