@@ -15,7 +15,10 @@ from fastapi import FastAPI
 from uvicorn.importer import import_from_string
 
 from cbwk_client import Client, Terms
+from service.server import STOP_SECONDS
+from service.settings import Settings, environment_variable
 from tests.documents import KEY, ROOT, table
+from tests.service.server_process import CBWK
 
 EXAMPLES = ROOT / "examples"
 RULES = yaml.safe_load((EXAMPLES / "alerts.yml").read_text(encoding="utf-8"))
@@ -73,6 +76,36 @@ def test_the_library_alone_earns_most_of_the_optimum_within_its_budgets(capsys):
     assert (found["spent"] <= found["BUDGETS"]).all()
     assert found["share"] > 0.75
     assert "the clairvoyant" in capsys.readouterr().out
+
+
+def unit_options():
+    """Return the options of the systemd unit, comments left out."""
+    lines = (EXAMPLES / "cbwk.service").read_text(encoding="utf-8").splitlines()
+    return [line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")]
+
+
+def test_the_systemd_unit_runs_a_command_that_exists_with_settings_that_exist():
+    options = dict(unit_options())
+    program, *arguments = options["ExecStart"].split()
+    assert program.endswith("/bin/cbwk")
+    assert subprocess.run([CBWK, *arguments, "--help"], check=False, capture_output=True).returncode == 0
+    names = [
+        word.partition("=")[0] for name, value in unit_options() if name == "Environment" for word in value.split()
+    ]
+    ours = {name for name in names if name.startswith("CBWK_")}
+    assert ours
+    assert ours <= {environment_variable(name) for name in Settings.model_fields}
+    assert int(options["TimeoutStopSec"]) > STOP_SECONDS
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize(("option", "complaint"), [("PrivateTmp", ""), ("PrivatTmp", "Unknown key 'PrivatTmp'")])
+def test_systemd_knows_every_option_of_the_unit_and_would_find_a_slip(option, complaint, tmp_path):
+    text = (EXAMPLES / "cbwk.service").read_text(encoding="utf-8").replace("/opt/cbwk/bin/cbwk", str(CBWK))
+    unit = tmp_path / "cbwk.service"
+    unit.write_text(text.replace("PrivateTmp", option), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True)
+    assert complaint in done.stderr if complaint else (done.returncode, done.stderr) == (0, "")
 
 
 def scraped(server):

@@ -9,6 +9,7 @@ from service.domain.campaign import Campaign
 from service.store import tables
 from service.store.database import Database
 from service.store.keys import create_key, revoke_key
+from tests.documents import ROOT, table
 from tests.service.engine.campaigns import config
 from tests.service.http_client import ADMIN_KEY, key_for, served
 
@@ -79,6 +80,14 @@ ENDPOINTS = {
     "GET /metrics": (READER_OF_ALL, 200, None),
     "GET /livez": (ANYBODY, 200, None),
     "GET /readyz": (ANYBODY, 200, None),
+}
+# The columns of the table in docs/hardening.md.
+COLUMNS = ((DECIDER, DECIDER_BY_ITEM), (READER, READER_OF_A_LIST), (ADMIN,), (ADMIN_OF_ALL,))
+KEYS = {
+    "`decider`": "decider here",
+    "`reader`": "reader here",
+    "`admin` of some campaigns": "admin here",
+    "`admin` of all campaigns": "admin",
 }
 UNDOCUMENTED = ("GET /dashboard", "GET /docs", "GET /openapi.json")
 
@@ -200,3 +209,12 @@ def test_a_key_revoked_over_http_is_refused_at_once(client):
     assert client("GET", "/campaigns", key=made["key"]).status_code == 200
     assert client("DELETE", f"/admin/keys/{made['id']}").status_code == 200
     assert client("GET", "/campaigns", key=made["key"]).status_code == 401
+
+
+def test_the_page_for_operators_says_what_each_kind_of_key_may_do():
+    page = (ROOT / "docs" / "hardening.md").read_text(encoding="utf-8")
+    expected = [
+        [name, *("yes" if all(guard[key] == 200 for guard in column) else "no" for column in COLUMNS)]
+        for name, key in KEYS.items()
+    ]
+    assert table(page, "What a key may do") == expected
