@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test slow browser proofs faults lint bench clean
+.PHONY: help setup run demo test slow browser proofs faults lint bench hashes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -52,6 +52,9 @@ lint: setup ## Check style, types and the direction of imports
 bench: .venv/.bench ## Measure the library's speed and the service's
 	@$(BIN)/python -m tests.benchmarks.bench_core
 	@$(BIN)/cbwk bench
+
+hashes: setup ## Write requirements-image.txt again, after a change of constraints.txt
+	@$(BIN)/python .ci/requirements_image.py
 
 clean: ## Remove .venv, caches and build products; data/ stays
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

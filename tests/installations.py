@@ -11,6 +11,15 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 RUN_SECONDS_MAX = 120
+# Imports every module of the packages in the arguments, except those that an extra of its own is for.
+IMPORT_ALL = """
+import importlib, pkgutil
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.startswith(("cbwk_core.simulation.", "service.demo", "service.migrations")):
+            importlib.import_module(module.name)
+"""
 
 
 def closure(requirements: Iterable[str], extras: Iterable[str] = ()) -> dict[str, Distribution]:

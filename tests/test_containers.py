@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -26,12 +25,24 @@ from tests.containers import (
     instructions,
 )
 from tests.documents import KEY, ROOT
+from tests.installations import IMPORT_ALL
 from tests.service.server_process import CBWK, START_SECONDS_MAX, free_port
 
 SETTINGS = {environment_variable(name) for name in Settings.model_fields}
 COMPOSE = compose()
 SERVICES = COMPOSE["services"]
 SWITCH = "CBWK_TEST_IMAGE"
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+PYTHON = re.match(r"python:(\d+\.\d+)-slim", next(one.text for one in instructions() if one.name == "FROM"))[1]
+# What is left of the packages that the Dockerfile takes parts from.
+USE_PRUNED = """
+from scipy import linalg, sparse, special
+from scipy.optimize import linprog
+from service import assets
+assert linprog([-1.0], A_ub=sparse.csr_array([[1.0]]), b_ub=[1.0]).x == [1.0]
+assert all(path.is_file() for path in assets._paths().values())
+"""
+SIZE_BYTES_MAX = 250e6  # of what the image adds to its base
 
 
 def accepted(document):
@@ -108,9 +119,26 @@ def test_ports_are_open_to_this_machine_only_and_only_one_service_builds_the_ima
     assert [name for name, service in SERVICES.items() if "build" in service] == ["cbwk"]
 
 
+def test_only_images_of_others_are_pulled_and_all_name_their_minor_version():
+    policies = {name: service["pull_policy"] for name, service in SERVICES.items()}
+    ours = {name: "build" if "build" in service else "never" for name, service in SERVICES.items()}
+    assert policies == ours | {"postgres": "missing", "gateway": "missing"}
+    based_on = {one.words[0] for one in instructions() if one.name == "FROM"}
+    for image in based_on | {service["image"] for service in SERVICES.values()}:
+        assert re.fullmatch(r"\w+:\d+\.\d+.*", image), image
+
+
+def test_the_file_with_the_secrets_is_not_committed_and_is_made_for_its_owner_alone():
+    assert ".env" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    made = [line for line in OPERATING.splitlines() if "> .env" in line]
+    assert made
+    assert all("umask 077" in line for line in made)
+
+
 def test_the_profile_has_three_services_and_the_gateway_knows_them_all():
     ours = [name for name, service in SERVICES.items() if service["image"] == SERVICES["cbwk"]["image"]]
     assert len(ours) == 3
+    assert all(SERVICES[name]["init"] for name in ours)
     port = environment()["CBWK_PORT"]
     assert re.search(r"reverse_proxy ([^{]+) {", caddyfile()).group(1).split() == [f"{name}:{port}" for name in ours]
     assert SERVICES["gateway"]["depends_on"].keys() == set(ours)
@@ -121,10 +149,13 @@ def test_the_image_runs_one_process_as_nobody_special_and_says_how_it_is():
     names = [one.name for one in last]
     assert names[-1] == "CMD"
     assert names.count("CMD") == names.count("HEALTHCHECK") == names.count("USER") == 1
-    user = next(one.text for one in last if one.name == "USER")
-    assert user not in ("root", "0")
-    assert any(f"useradd --system --uid 10001 --no-create-home {user}" in one.text for one in last if one.name == "RUN")
-    assert {one.text.partition(" ")[0] for one in instructions() if one.name == "FROM"} == {"python:3.13-slim"}
+    uid, _, gid = next(one.text for one in last if one.name == "USER").partition(":")
+    assert int(uid) > 0 < int(gid)
+    (made,) = [one.text for one in last if one.name == "RUN"]
+    assert f"groupadd --system --gid {gid} cbwk" in made
+    assert f"useradd --system --uid {uid} --gid {gid} --no-create-home cbwk" in made
+    assert f"install --directory --owner {uid} --group {gid} --mode 700 /data" in made
+    assert len({one.words[0] for one in instructions() if one.name == "FROM"}) == 1
 
 
 def test_everything_the_image_is_built_from_is_there_and_nothing_else_is_sent():
@@ -141,7 +172,9 @@ def image_environment(folder, programs, port):
     inside = {name: value.replace("/opt/cbwk/bin", str(programs)) for name, value in environment().items()}
     inside["PATH"] = inside["PATH"].replace("$PATH", os.environ["PATH"])
     inside["CBWK_DATABASE_URL"] = inside["CBWK_DATABASE_URL"].replace("/data", str(folder / "data"))
-    return inside | {"CBWK_HOST": "127.0.0.1", "CBWK_PORT": str(port), "CBWK_ADMIN_KEY": KEY}
+    # Docker passes the proxy of its client to every container; nothing listens at this one.
+    proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), f"http://127.0.0.1:{free_port()}")
+    return inside | proxy | {"CBWK_HOST": "127.0.0.1", "CBWK_PORT": str(port), "CBWK_ADMIN_KEY": KEY}
 
 
 def serve_as_the_image_does(folder, programs):
@@ -178,13 +211,28 @@ def test_the_command_of_the_image_serves_and_its_health_check_tells(tmp_path):
 
 
 @pytest.mark.skipif(SWITCH not in os.environ, reason=f"installs everything anew, which takes minutes: set {SWITCH}=1")
-def test_the_image_can_be_built_from_what_it_copies(tmp_path):
+def test_the_image_can_be_built_from_what_it_copies_and_is_small(tmp_path):
+    python = shutil.which(f"python{PYTHON}")
+    if python is None:
+        pytest.skip(f"the digests of the image are for Python {PYTHON}, which is not in the PATH")
     build, target = tmp_path / "build", tmp_path / "opt"
     copy_sources(build)
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    path = os.pathsep.join([os.path.dirname(python), os.environ["PATH"]])
     for one in instructions():
         if one.name == "RUN" and one.stage == 0:
             command = one.text.replace("/opt/cbwk", str(target))
-            subprocess.run(["sh", "-euc", command], cwd=build, env=os.environ | {"PATH": path}, check=True)
+            subprocess.run(["sh", "-euc", command], cwd=build, env=outside | {"PATH": path}, check=True)
     shutil.rmtree(build)  # the image has the installed package only
+    files = [file.lstat() for file in target.rglob("*")]
+    assert sum(file.st_size for file in files) < SIZE_BYTES_MAX
+    program = [
+        str(target / "bin" / "python"),
+        "-I",
+        "-c",
+        f"import sys\n{IMPORT_ALL}{USE_PRUNED}",
+        "cbwk_core",
+        "service",
+    ]
+    subprocess.run(program, check=True)
     serve_as_the_image_does(tmp_path, target / "bin")

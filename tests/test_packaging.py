@@ -13,20 +13,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests import installations
-from tests.containers import compose, copy_sources
+from tests.containers import compose, copy_sources, instructions
 from tests.documents import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CBWK = "from service.__main__ import main\nsys.exit(main(sys.argv[1:]))"
-# Imports every module of the packages in the arguments, except those that an extra of its own is for.
-IMPORT_ALL = """
-import importlib, pkgutil
-for name in sys.argv[1:]:
-    package = importlib.import_module(name)
-    for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.startswith(("cbwk_core.simulation.", "service.demo", "service.migrations")):
-            importlib.import_module(module.name)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +97,29 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_constraints_has_a_version_for_everything_an_installation_needs():
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    constrained = {canonical(line.partition("==")[0]) for line in lines if not line.startswith("#")}
     extras = PROJECT["optional-dependencies"]
     direct = [*PROJECT["dependencies"], *(text for extra in extras if extra != "bench" for text in extras[extra])]
     needed = installations.closure(text for text in direct if Requirement(text).name != "cbwk")
-    assert {canonical(name) for name in needed} <= constrained
+    assert {canonical(name) for name in needed} <= pins("constraints.txt").keys()
+
+
+def test_the_image_installs_what_the_service_needs_at_the_constrained_versions_by_digest():
+    direct = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["server"], "setuptools"]
+    needed = {canonical(name) for name in installations.closure(direct)}
+    text = (ROOT / "requirements-image.txt").read_text(encoding="utf-8")
+    head, *entries = re.sub(r" \\\n\s+", " ", text).splitlines()
+    base = next(one.words[0] for one in instructions() if one.name == "FROM")
+    assert f"Python {re.match(r'python:([0-9.]+)-', base)[1]}, Linux" in head
+    assert all(re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", entry) for entry in entries)
+    constrained, installed = pins("constraints.txt"), pins("requirements-image.txt")
+    assert needed == installed.keys()
+    assert installed == {name: constrained[name] for name in installed}
+
+
+def pins(file):
+    """Return the version of every package that a file names."""
+    found = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    return {canonical(name): version for name, version in found}
 
 
 def canonical(name):
@@ -119,12 +127,12 @@ def canonical(name):
 
 
 def test_the_library_and_the_client_need_no_extra(library):
-    done = installations.run(library, IMPORT_ALL, "cbwk_client", "cbwk_core")
+    done = installations.run(library, installations.IMPORT_ALL, "cbwk_client", "cbwk_core")
     assert done.returncode == 0, done.stderr
 
 
 def test_the_extra_server_is_all_that_the_service_needs(server):
-    done = installations.run(server, IMPORT_ALL, "service")
+    done = installations.run(server, installations.IMPORT_ALL, "service")
     assert done.returncode == 0, done.stderr
 
 
