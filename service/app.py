@@ -1,8 +1,10 @@
 """The ASGI application: its routes, its middleware, and the handlers that turn errors into problem documents."""
 
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+import orjson
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -47,6 +49,11 @@ class _Application(FastAPI):
             self.openapi_schema = openapi.document(self, HOT_ROUTES)
         return self.openapi_schema
 
+    @cached_property
+    def openapi_bytes(self) -> bytes:
+        """The OpenAPI document as JSON."""
+        return orjson.dumps(self.openapi())
+
 
 def create_app(
     settings: Settings | None = None,
@@ -66,6 +73,7 @@ def create_app(
     app = _Application(
         title="cbwk",
         version=version("cbwk"),
+        openapi_url=None,  # FastAPI would write the document again for every request, for some 5 ms
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

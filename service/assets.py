@@ -12,6 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
+from threading import Lock
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -31,6 +32,7 @@ _THIRD_PARTY = {
 }
 _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _ACCEPTS_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0+)?\s*(,|$))")
+_READING = Lock()
 # A year, the customary "forever".
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
@@ -76,9 +78,7 @@ async def asset(request: Request) -> Response:
         headers["Cache-Control"] = _CACHE_FOREVER
     if _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
-        body = await run_in_threadpool(_compressed, path)
-    else:
-        body = await run_in_threadpool(path.read_bytes)
+    body = await run_in_threadpool(_contents, path, compressed="Content-Encoding" in headers)
     return Response(body, headers=headers, media_type=_MEDIA_TYPES[path.suffix])
 
 
@@ -93,6 +93,17 @@ def _paths() -> dict[str, Path]:
     return found
 
 
+def _contents(path: Path, *, compressed: bool) -> bytes:
+    """Returns the contents of a file. All answers share them, so that clients who do not read hold nothing more."""
+    with _READING:  # else many clients that ask at once would each have it read and compressed
+        return _compressed(path) if compressed else _plain(path)
+
+
+@cache
+def _plain(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 @cache
 def _compressed(path: Path) -> bytes:
-    return gzip.compress(path.read_bytes(), 6, mtime=0)
+    return gzip.compress(_plain(path), 6, mtime=0)

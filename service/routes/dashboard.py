@@ -35,10 +35,16 @@ async def docs(request: Request) -> Response:
     return _page(bytes(html).decode())
 
 
+async def openapi_document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return Response(request.app.openapi_bytes, media_type="application/json")
+
+
 def add_pages(app: FastAPI) -> None:
     """Add the pages to the application but not to the OpenAPI document."""
     app.add_route("/dashboard", dashboard, include_in_schema=False)
     app.add_route("/docs", docs, include_in_schema=False)
+    app.add_route("/openapi.json", openapi_document, include_in_schema=False)
     app.add_route(ROUTE, asset, include_in_schema=False)
 
 
