@@ -10,6 +10,7 @@ Problem
 ├── TooLarge 413              the body exceeds the limit
 ├── Invalid 422               a field has a value that is not allowed; `errors` names the fields
 ├── TooManyRequests 429       the key's requests_per_second are used up; nothing was done
+├── HeadTooLarge 431          the head of the request exceeds the limit
 ├── Unavailable 503           the database does not answer, the queue is full, the deadline passed; try again
 └── UnknownRules 503          a newer version of the service created the campaign; other campaigns are not affected
 """
@@ -82,6 +83,10 @@ class TooManyRequests(Problem):
     def __init__(self, per_second: float, retry_after_seconds: int) -> None:
         super().__init__(f"the key may make {per_second:g} requests a second; nothing was done, try again later")
         self.retry_after_seconds = retry_after_seconds
+
+
+class HeadTooLarge(Problem):
+    status, kind, title = 431, "head-too-large", "The head of the request is too large"
 
 
 class Unavailable(Problem):

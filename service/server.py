@@ -29,6 +29,9 @@ STOP_SECONDS = 3  # for requests in progress when the process receives a signal
 ACCEPTS_PER_ITERATION = 32
 # For idle connections: a request is lost if its connection is closed at the moment when the client uses it again.
 KEEP_ALIVE_SECONDS = 15
+# What the kernel takes of an answer before the client reads. By default it is megabytes for each connection, and a slow
+# client looks as if it did not read at all.
+KERNEL_UNSENT_BYTES_MAX = 2**17
 # The garbage collector runs after this many net allocations. Requests in progress exceed the default of 700; the
 # collector then paused the process for 3 to 15 ms again and again and found nothing.
 GC_THRESHOLD = 20_000
@@ -59,6 +62,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         # A restart need not wait until the connections of the previous process time out.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_UNSENT_BYTES_MAX)
         listener.bind(address)
         listener.listen()
     except OSError:

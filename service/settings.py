@@ -50,7 +50,10 @@ class Settings(BaseSettings):
     batch_body_bytes_max: int = Field(default=2**23, ge=1024, le=2**30, description="maximum size of a batch body")
     model_body_bytes_max: int = Field(default=2**26, ge=1024, le=2**29, description="maximum size of an imported model")
     receive_seconds_max: int = Field(
-        default=30, ge=1, le=3_600, description="maximum time to receive a request; after it the connection is closed"
+        default=30,
+        ge=1,
+        le=3_600,
+        description="maximum time to receive a request, or for a client to read 32 KiB of its answer",
     )
     request_deadline_ms: int = Field(
         default=1_000, ge=10, le=600_000, description="maximum time to answer a request; after it the answer is 503"

@@ -22,6 +22,7 @@ from service.auth import checked_role
 from service.dependencies import DEADLINE_PASSED, Components
 from service.engine import answers_of
 from service.engine.commands import Item
+from service.hot.bounds import HEAD_BYTES_MAX, WaitingBytes
 from service.hot.endpoints import ROLE, Submission
 from service.ids import is_id, request_ids
 from service.logs import request_id
@@ -72,6 +73,7 @@ class HotPath:
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
         self.metrics = metrics
         self.under_way = 0
+        self.waiting_bytes = WaitingBytes()
         self._ids = request_ids()
         self.waiting: deque[Exchange] = deque()  # in the order of their deadlines; the answered ones leave in turn
         self._timer: Any = None  # for the first of them
@@ -83,7 +85,7 @@ class HotPath:
         The parser reads the same in every request that is accepted here, and the requests in doubt.
         """
         found = _HEAD.match(data)
-        if found is None or found[2] is None or found[1] not in self._routes:
+        if found is None or found[2] is None or found[1] not in self._routes or found.end() > HEAD_BYTES_MAX:
             return None
         return found if len(data) == found.end() + int(found[2]) else None
 
@@ -98,7 +100,7 @@ class HotPath:
         return self.start(connection, head, whole.string[whole.end() :])
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
-        """What the headers say; None if the request must take the long way."""
+        """What the headers say; None if the request must take the long way, which checks its key before its body."""
         route, bytes_max = self._routes.get(target, (None, 0))
         if route is None or method != b"POST":
             return None
@@ -117,7 +119,8 @@ class HotPath:
         if not 0 <= length <= bytes_max or other or bearer[:7] != b"Bearer ":
             return None
         key = bearer[7:].decode("latin-1").strip()
-        if not key:
+        keyring = self.components.keyring
+        if not key or keyring is None or keyring.remembered(key)[1] is None:
             return None
         identity = given.decode("latin-1")
         return Head(route, key, identity if identity and is_id(identity) else next(self._ids))

@@ -10,8 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from service.hot.bounds import BoundedConnection
 from service.hot.exchange import Head, HotPath
 from service.hot.refusal import Refusals
 
@@ -27,12 +26,12 @@ class _Refused:
         self.message_event = asyncio.Event()
 
 
-class Connection(HttpToolsProtocol):
+class Connection(BoundedConnection):
     """A connection that knows since when a request is on its way, and the short way to an answer."""
 
     waiting_since: float | None = None
     _head: Head | None = None  # of a request that takes the short way, until its body is complete
-    _body: bytes
+    _pieces: list[bytes]  # of its body
     _at_rest = True  # between two requests, with nothing of the next
     _has_room = False  # the engine took more when the data that is being parsed came
     _answered_at = 0.0
@@ -53,7 +52,7 @@ class Connection(HttpToolsProtocol):
             if whole is not None and (self._take(whole) if self._has_room else self._refuse(b"POST", whole[1])):
                 self.waiting_since = None
                 return
-        super().data_received(data)
+        self.parse(data)
         self._has_room = False
 
     def _take(self, whole: re.Match[bytes]) -> bool:
@@ -111,6 +110,8 @@ class Connection(HttpToolsProtocol):
 
         A client that does not read its answers is answered the long way, which waits for it.
         """
+        if not self.end_head():
+            return
         if self._is_free() and self.parser.should_keep_alive():
             assert self._hot_path is not None
             method = self.parser.get_method()
@@ -120,7 +121,7 @@ class Connection(HttpToolsProtocol):
             if self.parser.get_http_version() == "1.1":
                 self._head = self._hot_path.head(method, self.url, self.headers)
                 if self._head is not None:
-                    self._body = b""
+                    self._pieces = []
                     return
         super().on_headers_complete()
 
@@ -135,25 +136,29 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body has come."""
+        self._moved = True
         if self._head is None:
             super().on_body(body)
         else:
-            self._body += body
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         """The last byte of the body has come."""
+        if not self.end_body():
+            return
         self.waiting_since = None
         self._at_rest = True
         head, self._head = self._head, None
         if head is not None:
             assert self._hot_path is not None
-            exchange = self._hot_path.start(self, head, self._body)
+            body, self._pieces = b"".join(self._pieces), []
+            exchange = self._hot_path.start(self, head, body)
             if exchange is not None:
                 if not exchange.response_complete:
                     self.cycle = exchange  # type: ignore[assignment]
                 return
             super().on_headers_complete()
-            super().on_body(self._body)
+            super().on_body(body)
         super().on_message_complete()
 
     def is_late(self, now: float, seconds_max: float) -> bool:
@@ -162,11 +167,11 @@ class Connection(HttpToolsProtocol):
 
 
 async def close_late(connections: Collection[Any], seconds_max: float) -> None:
-    """Close connections whose request does not arrive in time, until cancelled."""
+    """Close connections whose request does not arrive in time, or whose answer is not read, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(SWEEP_EVERY_SECONDS)
         now = loop.time()
         for connection in list(connections):
-            if isinstance(connection, Connection) and connection.is_late(now, seconds_max):
+            if connection.is_late(now, seconds_max) or connection.is_stuck(now, seconds_max):
                 connection.transport.abort()

@@ -94,3 +94,29 @@ def test_answers_keep_a_connection_open_and_a_rest_closes_it():
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(connected(play, create_app(Settings(), engine=slow, keyring=KeyRing(None, ADMIN_KEY))))
     assert not slow.seconds
+
+
+class Listening:
+    """An application that answers nothing and waits until its client is gone."""
+
+    gone = 0
+
+    async def __call__(self, scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone += 1
+
+
+def test_a_request_under_way_learns_that_its_client_is_gone_although_another_waits_behind_it():
+    app = Listening()
+
+    async def play(reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        await asyncio.sleep(0.2)
+        writer.close()
+        while not app.gone:
+            await asyncio.sleep(0.05)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(connected(play, app))
+    assert app.gone == 1

@@ -254,6 +254,8 @@ def test_a_request_whose_end_is_ambiguous_ends_the_connection_and_hides_no_other
     assert closed
     assert received.count(b"HTTP/1.1 ") == 1
     assert received.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json\r\n" in received
+    assert b'"urn:cbwk:problem:not-http"' in received
     assert status_of(server, "c") == "active"
 
 

@@ -15,7 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from service import server
-from service.hot import exchange, protocol
+from service.hot import bounds, exchange, protocol
+from service.hot.bounds import BoundedConnection
 from service.hot.exchange import Exchange
 from service.hot.protocol import Connection
 from service.server import UVICORN_OPTIONS
@@ -23,18 +24,22 @@ from tests.documents import ROOT
 
 # Attributes of a connection, and methods that `Connection` calls or overrides.
 ATTRIBUTES = {
-    "config", "cycle", "flow", "headers", "loop", "parser", "pipeline", "server_state", "tasks", "timeout_keep_alive",
-    "timeout_keep_alive_task", "transport", "url",
+    "access_log", "access_logger", "config", "connections", "cycle", "flow", "headers", "logger", "loop", "parser",
+    "pipeline", "server_state", "tasks", "timeout_keep_alive", "timeout_keep_alive_task", "transport", "url",
 }  # fmt: skip
 METHODS = {
+    "_start_asgi_task": ["self", "cycle", "app"],
     "_unset_keepalive_if_required": ["self"],
+    "connection_lost": ["self", "exc"],
     "connection_made": ["self", "transport"],
     "data_received": ["self", "data"],
     "on_body": ["self", "body"],
+    "on_header": ["self", "name", "value"],
     "on_headers_complete": ["self"],
     "on_message_begin": ["self"],
     "on_message_complete": ["self"],
     "on_response_complete": ["self"],
+    "resume_writing": ["self"],
     "timeout_keep_alive_handler": ["self"],
 }
 STATE = {"connections", "default_headers", "total_requests"}
@@ -80,12 +85,14 @@ def test_everything_that_is_used_of_a_connection_is_there():
 
 
 def test_nothing_else_of_a_connection_is_used():
-    own = {name for name in vars(Connection) if name not in METHODS} | {"_body", "_refusals", "_hot_path"}
-    own |= set(Connection.__annotations__)
-    used = names_of(protocol, "self", "super()") | names_of(exchange, "connection")
-    ours_elsewhere = {"message_event"}  # of _Refused
+    ours = {**vars(BoundedConnection), **vars(Connection)}
+    own = {name for name in ours if name not in METHODS} | {"_refusals", "_hot_path"}
+    own |= {*BoundedConnection.__annotations__, *Connection.__annotations__}
+    used = names_of(protocol, "self", "super()") | names_of(bounds, "self", "super()")
+    used |= names_of(exchange, "connection")
+    ours_elsewhere = {"message_event", "_uncounted"}  # of _Refused and WaitingBytes
     assert used - own - ours_elsewhere <= ATTRIBUTES | METHODS.keys()
-    overridden = {name for name in vars(Connection) if hasattr(HttpToolsProtocol, name) and not name.startswith("__")}
+    overridden = {name for name in ours if hasattr(HttpToolsProtocol, name) and not name.startswith("__")}
     assert overridden <= METHODS.keys()
 
 
@@ -114,6 +121,17 @@ def test_an_exchange_has_what_uvicorn_uses_of_a_cycle():
     # A cycle gets a body and a task only from uvicorn's own methods, which are not called while an exchange is open.
     assert {name for name in CYCLE - {"body", "more_body", "run_asgi"} if not hasattr(Exchange, name)} == set()
     assert inspect.iscoroutinefunction(RequestResponseCycle.run_asgi)
+
+
+def test_everything_that_bounds_use_of_a_cycle_is_there():
+    made_with = {"self", "scope", "transport", "flow", "logger", "access_logger", "access_log", "default_headers"}
+    made_with |= {"message_event", "expect_100_continue", "keep_alive", "on_response"}
+    assert inspect.signature(RequestResponseCycle.__init__).parameters.keys() == made_with
+    nothing = dict.fromkeys(made_with - {"self"})
+    cycle = RequestResponseCycle(**nothing)
+    used = names_of(bounds, "cycle", "self._running", "earlier")
+    assert used == {"body", "disconnected", "message_event", "response_complete", "response_started", "scope"}
+    assert {name for name in used if not hasattr(cycle, name)} == set()
 
 
 def test_the_options_are_options():

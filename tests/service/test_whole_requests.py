@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.hot.bounds import HEAD_BYTES_MAX
 from service.hot.endpoints import HOT_ROUTES
 from service.hot.exchange import HotPath
 from service.hot.refusal import Refusals
@@ -15,7 +16,8 @@ from service.metrics import Metrics
 BODY = b'{"campaign_id":"c","context":[0,0]}'
 HEAD = b"POST /decide HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
-PATHS = HotPath(SimpleNamespace(engine=None), HOT_ROUTES, Metrics(), lambda path: len(BODY))
+EVERY_KEY = SimpleNamespace(remembered=lambda key: (True, "holder"))
+PATHS = HotPath(SimpleNamespace(engine=None, keyring=EVERY_KEY), HOT_ROUTES, Metrics(), lambda path: len(BODY))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,7 @@ def test_one_whole_request_is_read_by_its_bytes(data):
         HEAD + LENGTH + b"Name: \x00\r\n\r\n" + BODY,
         HEAD + b"Content-Length: -1\r\n\r\n" + BODY,
         HEAD + b"Content-Length: 35x\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"Name: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n" + BODY,
         HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n" + BODY,
         HEAD.replace(b"1.1", b"1.0") + LENGTH + b"\r\n" + BODY,
         HEAD.replace(b"POST", b"GET") + LENGTH + b"\r\n" + BODY,
