@@ -238,7 +238,7 @@ def test_exploration_restarts_with_the_model():
     learnt, rounds = states[-1].learnt.item(), states[-1].round.item()
     share = (learnt + 1 - states[detected].learnt.item()) / (learnt + 1)
     quote = policy.quote(states[-1])
-    by_hand = 4.0 * np.sqrt(4 * (rounds + 1) * share / (quote.noise * 9))
+    by_hand = 4.0 * np.sqrt(4 * (rounds + 1) * share / (quote.noise[:, 0] * 9))
     np.testing.assert_allclose(quote.gamma[0], by_hand)
 
 
