@@ -97,6 +97,8 @@ class BatchRunner:
             return []
         groups = _groups(items)
         if len(groups) > 1:
+            for item in items:
+                item.answer = None  # of the transaction that failed
             return groups
         command = items[0].command
         log.error("command failed", command=type(command).__name__, exc_info=error)

@@ -1,0 +1,43 @@
+"""A batch that fails is tried again command by command: each answer is that of the transaction that was committed."""
+
+from math import inf
+
+import pytest
+
+from service.engine.batch import BatchRunner
+from service.engine.commands import Answer, CreateCampaign, Decide, Item
+from service.store import tables
+from tests.service.engine.campaigns import config, rows
+from tests.service.store.rows import decision
+
+GOOD = ("c", "d", "e")  # enough to be decided as a group
+
+
+@pytest.fixture
+def run(database):
+    """Runs commands as one batch and returns their answers."""
+    runner = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000)
+
+    def run_batch(*commands):
+        items = [Item(command, inf) for command in commands]
+        runner.run(items)
+        return [item.answer for item in items]
+
+    return run_batch
+
+
+@pytest.mark.parametrize("names", [GOOD[:1], GOOD])
+def test_decisions_beside_a_command_that_fails_are_answered_as_they_are_stored(run, database, names):
+    run(*(CreateCampaign(config(name)) for name in (*names, "bad")))
+    bad = len(names) + 1
+    with database.write() as connection:  # the number that its next decision will have
+        connection.execute(tables.decision.insert().values(decision(3, campaign=bad, decision_id="taken")))
+    *answers, failed = run(*(Decide(name, "x", [0.3, 0.6]) for name in (*names, "bad")))
+    assert not isinstance(failed, Answer)
+    stored = {row["campaign"]: row for row in rows(database, tables.decision) if row["campaign"] != bad}
+    assert len(stored) == len(names)
+    for number, answer in enumerate(answers, 1):
+        row = stored[number]
+        assert (answer.body["round"], answer.body["arm"]) == (row["round"], row["arm_id"])
+    again = run(*(Decide(name, "x", [0.3, 0.6]) for name in names))
+    assert all(answer.replayed for answer in again)
