@@ -137,4 +137,4 @@ async def _invalid_query(request: Request, error: RequestValidationError) -> Res
 async def _database_error(request: Request, error: SQLAlchemyError) -> Response:
     if not Database.is_connection_error(error):
         raise error
-    return problem_answer(Unavailable("the database did not answer; try again", kind="database-away"))
+    return problem_answer(Unavailable(Database.away_reason(error), kind="database-away"))

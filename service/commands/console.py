@@ -59,7 +59,7 @@ def open_database(url: str | None, *, long_statements: bool = False) -> Iterator
             yield database
     except SQLAlchemyError as error:
         if Database.is_connection_error(error):
-            raise typer.TyperException("the database did not answer") from error
+            raise typer.TyperException(Database.away_reason(error)) from error
         raise
 
 

@@ -92,8 +92,9 @@ class BatchRunner:
         if self._database.is_file_error(error):
             self._fail(error)
         if self._database.is_connection_error(error):
-            log.warning("database away", error=type(error).__name__)
-            _answer(items, Unavailable(AWAY, kind="database-away"))
+            reason = self._database.away_reason(error)
+            log.warning("database away", error=type(error).__name__, reason=reason)
+            _answer(items, Unavailable(reason, kind="database-away"))
             return []
         groups = _groups(items)
         if len(groups) > 1:

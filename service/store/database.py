@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import psycopg
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -128,12 +128,15 @@ class Database:
             url, write_engine, read_engine, path=None, wait_seconds=connect_seconds, lock_timeout_ms=timeout_ms
         )
         try:
-            with database.read() as connection:
-                connection.execute(select(1))
+            with database.read() as one, write_engine.connect() as other:
+                shared = postgresql.are_shared(one, other)
         except DBAPIError as error:
             database.close()
             reason = str(error.orig).strip().partition("\n")[0]
             raise DatabaseUnreachable(f"cannot connect to {database.url}: {reason}") from error
+        if shared:
+            database.close()
+            raise DatabaseUnreachable(f"cannot use {database.url}: {postgresql.SHARED}")
         return database
 
     def close(self) -> None:
@@ -223,6 +226,15 @@ class Database:
         if isinstance(error, psycopg.Error):
             return postgresql.is_unavailable(error)
         return sqlite.error_code(error) in sqlite.UNAVAILABLE
+
+    @staticmethod
+    def away_reason(error: BaseException) -> str:
+        """One line on an error for which `is_connection_error` holds."""
+        if isinstance(error, DatabaseUnreachable):
+            return str(error)
+        if isinstance(error, DBAPIError) and postgresql.is_shared(error.orig):
+            return postgresql.SHARED
+        return "the database did not answer; try again"
 
     @staticmethod
     def is_file_error(error: BaseException) -> bool:

@@ -4,7 +4,7 @@ DatabaseError
 ├── DatabaseUrlInvalid      the URL names no database that this program can open
 ├── DatabaseInUse           another process uses the SQLite file
 ├── DatabaseUnusable        the SQLite file is not writable, is not a database, or the disk is full
-├── DatabaseUnreachable     PostgreSQL does not answer or refuses the connection
+├── DatabaseUnreachable     PostgreSQL does not answer or refuses, or a pooler shares its sessions
 └── DatabaseNotMigrated     the tables are not those of this version (see service.store.migrate)
 
 An open database raises SQLAlchemy's errors; `Database.is_connection_error` separates failures of the database from

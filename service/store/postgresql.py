@@ -10,21 +10,26 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import BytesBinaryDumper
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from service.store.errors import DatabaseUnreachable
-from service.store.statements import driver_of, execute
+from service.store.statements import OTHER_SESSION, driver_of, execute
 from service.store.writer import HISTORY, Writer
 
 # Each dedicated transaction begins with this savepoint, for `service.store.locking`.
 SAVEPOINT = "locking"
+_SESSION_ID = "pg_backend_pid()"
 NOW_MICROS = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 LOCK_NOT_AVAILABLE = "55P03"
 _NOT_SUPPORTED = "0A000"
 # The cluster and its timeline, which are the first digits of the name of its current log file.
 _HISTORY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
+# A pooler in transaction mode gives each transaction another session: time limits, prepared statements and the timeline
+# that the service knows of its connection are then those of other sessions.
+SHARED = "a pooler shares the sessions of PostgreSQL; it must keep one per connection (PgBouncer: pool_mode = session)"
+_SESSION = "cbwk_session"  # the key of a connection's `info` under which the process of its session is
 # A dedicated connection that was idle for longer is probed first, so that a restart of the server fails no request.
 IDLE_SECONDS_MAX = 1.0
 # A peer that stops responding is given up after this time; otherwise its connection would block a request for ever.
@@ -32,7 +37,7 @@ _PEER_SILENT_SECONDS_MAX = 15
 # Classes of SQLSTATE: connection, resources of the server (disk, memory, connections), intervention of an operator
 # (shutdown, restart, cancelled by statement_timeout). Single states: lock timeout, transaction idle or open too long,
 # and a server that has become a read-only standby.
-_UNAVAILABLE = ("08", "53", "57", LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006")
+_UNAVAILABLE = ("08", "53", "57", LOCK_NOT_AVAILABLE, "25P03", "25P04", "25006", *OTHER_SESSION)
 
 
 class PostgresqlWriter(Writer):
@@ -42,6 +47,7 @@ class PostgresqlWriter(Writer):
     _connection_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
     _begun_at_micros = 0  # by the server's clock
     _used_at = 0.0
+    _session: object = None  # the process of the connection's session
 
     def now_micros(self) -> int:
         """The time at which the transaction began."""
@@ -49,14 +55,17 @@ class PostgresqlWriter(Writer):
 
     def _connect(self) -> Connection:
         self._used_at = time.monotonic()
-        return super()._connect()
+        connection = super()._connect()
+        self._session = connection.info[_SESSION]
+        return connection
 
     def _begin(self, connection: Connection, owner: object) -> None:
         if time.monotonic() - self._used_at >= IDLE_SECONDS_MAX:
             connection = self._probed(connection)
         try:
             cursor = self._run(
-                connection, f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}"
+                connection,
+                f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SAVEPOINT {SAVEPOINT}; {NOW_MICROS}, {_SESSION_ID}",
             )
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _NOT_SUPPORTED:
@@ -66,8 +75,11 @@ class PostgresqlWriter(Writer):
             raise DatabaseUnreachable("the server is a standby and takes no writes") from error
         while cursor.nextset():
             pass
-        self._begun_at_micros = int(cursor.fetchone()[0])
+        self._begun_at_micros, *session = cursor.fetchone()
         cursor.close()
+        if (*session,) != self._session:
+            self._discard(connection)
+            raise DatabaseUnreachable(SHARED)
 
     def _probed(self, connection: Connection) -> Connection:
         """The connection, or another one if it is lost."""
@@ -126,13 +138,39 @@ def postgresql_engine(
         connection.adapters.register_dumper(bytes, BytesBinaryDumper)
         # Not among the connection's options: poolers such as PgBouncer refuse those.
         connection.autocommit = True  # otherwise a rollback would undo them
+        session_before = _session_of(connection)
         for name, value in session.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
         record.info[HISTORY] = _history(connection)
+        record.info[_SESSION] = _session_of(connection)
+        if record.info[_SESSION] != session_before:
+            raise psycopg.OperationalError(SHARED)
         connection.autocommit = False
         connection.read_only = read_only
 
+    @event.listens_for(engine, "handle_error")
+    def failed(context: ExceptionContext) -> None:
+        if is_shared(context.original_exception):
+            context.is_disconnect = True  # the connection leaves the pool
+
     return engine
+
+
+def are_shared(one: Connection, other: Connection) -> bool:
+    """Whether the sessions of two open connections are not their own.
+
+    In transaction mode a pooler gives the session that was used last to the next transaction, so both connections begin
+    with one session. If other clients came in between, the connections change their sessions while both are used.
+    """
+    both = (one, other)
+    known = [connection.info[_SESSION] for connection in both]
+    if known[0] == known[1]:  # with one session for all, the second transaction would wait for the end of the first
+        return True
+    return known != [connection.exec_driver_sql(f"SELECT {_SESSION_ID}").one() for connection in both]
+
+
+def _session_of(connection: psycopg.Connection[Any]) -> object:
+    return connection.execute(f"SELECT {_SESSION_ID}").fetchone()
 
 
 def _history(connection: psycopg.Connection[Any]) -> object:
@@ -143,6 +181,11 @@ def _history(connection: psycopg.Connection[Any]) -> object:
         if connection.closed:
             raise
         return object()
+
+
+def is_shared(error: BaseException | None) -> bool:
+    """Whether the error shows that the session belongs to several connections."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate in OTHER_SESSION or str(error) == SHARED)
 
 
 def is_unavailable(error: psycopg.Error) -> bool:

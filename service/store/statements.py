@@ -41,6 +41,9 @@ POSTGRESQL_TYPES = {
     Boolean: "bool",
     LargeBinary: "bytea",
 }
+# PostgreSQL's states for a prepared statement that is gone, or is there already: the session is not the one in which
+# the driver has prepared its statements, and the connection is of no use.
+OTHER_SESSION = ("26000", "42P05")
 # Of one statement: each pair is two parameters, and SQLite accepts 32,766.
 PAIRS_MAX = 8_192
 
@@ -222,16 +225,16 @@ def driver_of(connection: Connection) -> Any:
 
 
 def as_sqlalchemy(connection: Connection, statement: str, error: Exception) -> BaseException:
-    """The error that SQLAlchemy raises for this error of the driver. A closed connection leaves the pool."""
-    closed = bool(getattr(driver_of(connection), "closed", False))
+    """The error that SQLAlchemy raises for this error of the driver. A useless connection leaves the pool."""
+    useless = bool(getattr(driver_of(connection), "closed", False)) or getattr(error, "sqlstate", None) in OTHER_SESSION
     wrapped = DBAPIError.instance(
         statement,
         None,
         error,
         connection.dialect.loaded_dbapi.Error,
-        connection_invalidated=closed,
+        connection_invalidated=useless,
         dialect=connection.dialect,
     )
-    if closed and not connection.invalidated:
+    if useless and not connection.invalidated:
         connection.invalidate(error)
     return wrapped

@@ -98,7 +98,7 @@ async def _predictions(trial: Trial, label: str) -> list[Any]:
 
 
 @contextmanager
-def _rows(url: str) -> Iterator[Any]:
+def opened(url: str) -> Iterator[Any]:
     """Yield a direct connection to the database that bypasses the service."""
     connection: Any
     if url.startswith("sqlite"):
@@ -111,7 +111,7 @@ def _rows(url: str) -> Iterator[Any]:
         connection.close()
 
 
-def _run(connection: Any, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+def run(connection: Any, statement: str, values: Sequence[Any] = ()) -> list[Any]:
     marked = statement if isinstance(connection, sqlite3.Connection) else statement.replace("?", "%s")
     cursor = connection.execute(marked, values)
     return list(cursor.fetchall()) if cursor.description else []
@@ -119,29 +119,29 @@ def _run(connection: Any, statement: str, values: Sequence[Any] = ()) -> list[An
 
 def _flip_snapshots(trial: Trial, number: int) -> int:
     """Flip one byte in each of the newest snapshots of the campaign; returns their number."""
-    with _rows(trial.url) as connection:
+    with opened(trial.url) as connection:
         which = "FROM snapshot WHERE campaign = (SELECT number FROM campaign WHERE id = ?)"
-        rows = _run(connection, f"SELECT sequence, data {which} ORDER BY sequence DESC", [STILL])
+        rows = run(connection, f"SELECT sequence, data {which} ORDER BY sequence DESC", [STILL])
         for sequence, data in rows[:number]:
             changed = bytearray(data)
             changed[trial.chance.randrange(len(changed))] ^= 1 << trial.chance.randrange(8)
             update = "UPDATE snapshot SET data = ? WHERE campaign = (SELECT number FROM campaign WHERE id = ?)"
-            _run(connection, f"{update} AND sequence = ?", [bytes(changed), STILL, sequence])
+            run(connection, f"{update} AND sequence = ?", [bytes(changed), STILL, sequence])
         return len(rows[:number])
 
 
 async def _verify_finds(trial: Trial, column: str) -> bool:
     """Change one character or bit of a random outcome, run `verify`, and restore it."""
-    with _rows(trial.url) as connection:
+    with opened(trial.url) as connection:
         which = "FROM outcome WHERE campaign = (SELECT number FROM campaign WHERE id = ?)"
-        rows = _run(connection, f"SELECT sequence, {column} {which} AND {column} IS NOT NULL", [STILL])
+        rows = run(connection, f"SELECT sequence, {column} {which} AND {column} IS NOT NULL", [STILL])
         sequence, value = trial.chance.choice(rows)
         mine = "campaign = (SELECT number FROM campaign WHERE id = ?)"
         update = f"UPDATE outcome SET {column} = ? WHERE sequence = ? AND {mine}"
-        _run(connection, update, [_damaged(value, column, trial), sequence, STILL])
+        run(connection, update, [_damaged(value, column, trial), sequence, STILL])
         trial.injections += 1
         answer = await get(trial.server.port, f"/admin/campaigns/{STILL}/verify")
-        _run(connection, update, [value, sequence, STILL])
+        run(connection, update, [value, sequence, STILL])
     return not answer["ok"]
 
 

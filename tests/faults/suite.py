@@ -10,6 +10,7 @@ from tests.faults.clocks import clock_jumps
 from tests.faults.corruption import flipped_bytes
 from tests.faults.disks import failing_disk, full_disk
 from tests.faults.exits import exits
+from tests.faults.expiries import expiries
 from tests.faults.hangups import feedback, hang_ups
 from tests.faults.kills import kills
 from tests.faults.machine import machine
@@ -17,7 +18,9 @@ from tests.faults.migrations import killed_migrations
 from tests.faults.networks import disturbances, lost_commits
 from tests.faults.outages import ended_sessions, immediate_stops
 from tests.faults.overload import overload
+from tests.faults.poolers import poolers
 from tests.faults.processes import Testbed
+from tests.faults.promotions import promotions
 from tests.faults.replicas import frozen, replicas
 from tests.faults.report import Progress, Row
 
@@ -75,6 +78,18 @@ PARTS = {
             Fault(frozen, "postgresql", 2, 12),
             Fault(administered, "postgresql", 2, 60),
         ),
+    ),
+    "promotion": Part(
+        "a standby that lacks the last decisions is promoted under running replicas",
+        (Fault(promotions, "postgresql", 1, 12),),
+    ),
+    "pooler": Part(
+        "PgBouncer in session mode is killed, or shares sessions for a while",
+        (Fault(poolers, "postgresql", 2, 40),),
+    ),
+    "expiry": Part(
+        "the table of holds is away for a while, or one hold cannot expire",
+        (Fault(expiries, "sqlite", 2, 20), Fault(expiries, "postgresql", 2, 20)),
     ),
     "clients": Part(
         "clients hang up, and report twice, late, too much or never",

@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -222,10 +222,14 @@ async def new_trial(
     habits: Habits | None = None,
     folder: Path | None = None,
     through: Callable[[str], str] = str,
+    url: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Trial]:
-    """Yield a trial with running servers and kill them at the end; `through` maps the URL that they use."""
-    with testbed.database(dialect, folder=folder) as url:
+    """Yield a trial with running servers and kill them at the end; `through` maps the URL that they use.
+
+    `url` is that of a database with empty tables; by default the test bed makes one.
+    """
+    with nullcontext(url) if url else testbed.database(dialect, folder=folder) as url:
         habits = habits or Habits()
         trial = Trial(testbed, url, through(url), servers=servers, seed=seed, habits=habits, settings=settings)
         try:

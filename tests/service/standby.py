@@ -23,11 +23,13 @@ _SOCKET = ".s.PGSQL.5432"
 
 @dataclass
 class Pair:
-    """The primary, at first, and its standby."""
+    """Two servers: the primary and its standby."""
 
     folder: Path
     programs: Path  # of PostgreSQL
     owner: str | None  # the user of its processes, if we are root
+    primary: str = "primary"  # names of their folders
+    standby: str = "standby"
 
     @property
     def address(self) -> Path:
@@ -53,30 +55,37 @@ class Pair:
 
     def cut(self) -> None:
         """Let the standby receive everything so far, and nothing more."""
-        ((sent,),) = self.execute("primary", "SELECT pg_current_wal_lsn()")
+        ((sent,),) = self.execute(self.primary, "SELECT pg_current_wal_lsn()")
         self._until(f"SELECT pg_last_wal_replay_lsn() >= '{sent}'")
-        self.execute("standby", "ALTER SYSTEM SET primary_conninfo = ''")
-        self.execute("standby", "SELECT pg_reload_conf()")
+        self.execute(self.standby, "ALTER SYSTEM SET primary_conninfo = ''")
+        self.execute(self.standby, "SELECT pg_reload_conf()")
         self._until("SELECT count(*) = 0 FROM pg_stat_wal_receiver")
 
     def fail_over(self) -> None:
         """Stop the primary without a shutdown, promote the standby, and let the address lead to it."""
-        pid = int((self.folder / "primary" / "postmaster.pid").read_text().split()[0])
+        pid = int((self.folder / self.primary / "postmaster.pid").read_text().split()[0])
         os.kill(pid, signal.SIGQUIT)
-        self.execute("standby", "SELECT pg_promote()")
-        self.lead_to("standby")
+        self.execute(self.standby, "SELECT pg_promote()")
+        self.lead_to(self.standby)
+
+    def exchange(self) -> None:
+        """Replace the stopped primary by a standby of the promoted one."""
+        self.primary, self.standby = self.standby, self.primary
+        self.stop(self.standby)
+        shutil.rmtree(self.folder / self.standby)
+        self.add_standby()
 
     def _until(self, question: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not self.execute("standby", question)[0][0]:
+        while not self.execute(self.standby, question)[0][0]:
             assert time.monotonic() < deadline, f"waited in vain for {question}"
             time.sleep(0.02)
 
     def add_standby(self) -> None:
         """Copy the primary and start the copy as its standby."""
-        data = str(self.folder / "standby")
-        self._run("pg_basebackup", "-D", data, "-h", str(self.folder / "primary"), "-U", "postgres", "-R", "--no-sync")
-        (self.folder / "standby" / f"{_SOCKET}.lock").unlink()  # of the primary, whose socket is in the same folder
+        data, source = str(self.folder / self.standby), str(self.folder / self.primary)
+        self._run("pg_basebackup", "-D", data, "-h", source, "-U", "postgres", "-R", "--no-sync", "-c", "fast")
+        (self.folder / self.standby / f"{_SOCKET}.lock").unlink()  # of the primary, whose socket is in the same folder
         log = str(self.folder / "standby.log")
         self._run("pg_ctl", "-w", "-D", data, "-l", log, "-o", f'-h "" -k {data}', "start")
         self._until("SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'")
