@@ -47,6 +47,7 @@ class Explanation:
     arms: tuple[ArmThought, ...]
     prices: Mapping[str, float]
     gamma: float
+    why_no_arms: str | None = None  # if there are none: not_stored
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Decision:
 
 def _explanation(body: Mapping[str, Any]) -> Explanation:
     arms = tuple(read(ArmThought, arm) for arm in body["arms"])
-    return Explanation(arms, body["prices"], body["gamma"])
+    return Explanation(arms, body["prices"], body["gamma"], body.get("why_no_arms"))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from threading import Lock
 from typing import TextIO, TypeVar
@@ -19,12 +19,14 @@ from typing import TextIO, TypeVar
 from service.problems import Forbidden, NotFound, TooManyRequests, Unauthorized
 from service.store.database import Database
 from service.store.errors import DatabaseError
-from service.store.keys import StoredKey, create_key, find_key, usable_admin_keys
+from service.store.keys import StoredKey, can_be_key, create_key, find_key, key_digests, usable_admin_keys
 
 CACHE_SECONDS_MAX = 3.0  # a revoked key is still accepted for at most this long
 UNKNOWN_SECONDS_MAX = 1.0  # a new key is refused for at most this long
 CACHED_KEYS_MAX = 10_000
 TIME_TOLERANCE_SECONDS = 1e-6  # of sums of 1 / rate
+# Unknown keys that are looked for one by one; further ones in the same second are compared with a list of all keys.
+GUESSES_PER_SECOND_MAX = 20
 KEY_LENGTH_MAX = 512
 ADMIN_KEY_LENGTH_MIN = 32
 
@@ -91,6 +93,10 @@ class KeyRing:
         self._unknown: OrderedDict[bytes, float] = OrderedDict()
         # By key id, for keys with a rate: the time at which all requests so far would have come at an even pace.
         self._paced_until: OrderedDict[str, float] = OrderedDict()
+        self._guesses, self._guesses_until = 0, -inf
+        self._listing = Lock()
+        self._listed: tuple[float, frozenset[bytes]] = -inf, frozenset()  # when all keys were read, and their digests
+        self._forgot_at = -inf
 
     def lookup(self, text: str) -> Principal | None:
         """Return the holder of the key, or None if the key is not valid."""
@@ -98,10 +104,29 @@ class KeyRing:
         if certain:
             return principal
         # The clock is read before the query: its result may be outdated from then on.
-        queried = self._clock()
-        with self._database.read() as connection:
-            stored = find_key(connection, text)
-        return self._remember(key_digest(text), queried, stored)
+        queried, digest = self._clock(), key_digest(text)
+        stored = None
+        if not self._is_guess(digest, queried):
+            with self._database.read() as connection:
+                stored = find_key(connection, text)
+        return self._remember(digest, queried, stored)
+
+    def _is_guess(self, digest: bytes, now: float) -> bool:
+        """Whether there are many unknown keys in this second, and this key is not in the list of all keys.
+
+        The list is read at most once a second, so that guesses do not keep the database busy.
+        """
+        with self._lock:
+            flooded = now < self._guesses_until and self._guesses >= GUESSES_PER_SECOND_MAX
+            if not flooded or digest in self._known:
+                return False
+        with self._listing:  # one thread reads, the others wait for it
+            read_at, digests = self._listed
+            if now >= read_at + UNKNOWN_SECONDS_MAX or read_at <= self._forgot_at:
+                with self._database.read() as connection:
+                    digests = key_digests(connection)
+                self._listed = now, digests
+        return digest not in digests
 
     def remembered(self, text: str) -> tuple[bool, Principal | None]:
         """Return whether the cache knows the key, and its holder, None if the key is not valid."""
@@ -115,7 +140,7 @@ class KeyRing:
             until, principal = self._known.get(digest, (now, None))
             if now < until:
                 return True, principal
-            return now < self._unknown.get(digest, now), None
+            return now < self._unknown.get(digest, now) or not can_be_key(text), None
 
     def count_request(self, principal: Principal) -> None:
         """Raise TooManyRequests if the key has made its requests of this second; in the event loop.
@@ -137,11 +162,15 @@ class KeyRing:
         with self._lock:
             self._known.clear()
             self._unknown.clear()
+            self._forgot_at = self._clock()
 
     def _remember(self, digest: bytes, queried: float, stored: StoredKey | None) -> Principal | None:
         with self._lock:
             if stored is None:
                 self._known.pop(digest, None)
+                if queried >= self._guesses_until:
+                    self._guesses, self._guesses_until = 0, queried + UNKNOWN_SECONDS_MAX
+                self._guesses += 1
                 _put(self._unknown, digest, queried + UNKNOWN_SECONDS_MAX, self._cached_max)
                 return None
             principal = Principal(stored.id, stored.name, stored.role, stored.campaigns, stored.requests_per_second)

@@ -12,6 +12,8 @@ ITEMS_MAX = 1_000
 DECIDE_WORK_MAX = 50_000_000
 # Counts are float64 in the policy's state, exact below 2**53.
 HORIZON_MAX = 1_000_000_000_000
+# Of γ and Z, whose squares the policy uses; T/B is at most the horizon.
+PARAMETER_MAX = 1e15
 # 8 bytes each: 160 MB for the inverse Gram matrices of a campaign.
 PARAMETERS_MAX = 20_000_000
 TTL_SECONDS_MAX = 90 * 86_400

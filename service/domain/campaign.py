@@ -26,6 +26,8 @@ HORIZON_UNKNOWN = 1_000
 INTERACTIONS_MAX = 512
 # What an arm costs besides its features, in multiplications.
 ARM_WORK_MIN = 256
+# What the service adds to a configuration.
+_OWN = ("rules", "units", "retired_since")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ class Campaign:
     def retired(self) -> frozenset[int]:
         """Indices of the arms that are never chosen again."""
         return frozenset(index for index, arm in enumerate(self.config["arms"]) if arm.get("retired"))
+
+    def is_retired(self, arm: int, version: int) -> bool:
+        """Whether an arm was retired in this or an earlier version of the configuration."""
+        since = self.config.get("retired_since", {})  # version 0.1 stored none
+        return arm in self.retired and since.get(self.arms[arm], 0) <= version
 
     @cached_property
     def encoder(self) -> ContextEncoder:
@@ -170,8 +177,8 @@ class Campaign:
 
     @cached_property
     def public_config(self) -> dict[str, Any]:
-        """The configuration in responses: without `rules` and `units`, so that a new campaign can be made from it."""
-        return {name: value for name, value in self.config.items() if name not in ("rules", "units")}
+        """The configuration in responses: without what the service adds, so that a new campaign can be made from it."""
+        return {name: value for name, value in self.config.items() if name not in _OWN}
 
     @cached_property
     def policy(self) -> SquareCBwK:

@@ -181,19 +181,21 @@ def _features_of(campaign: Campaign, rows: Sequence[Any]) -> NDArray[np.float64]
     return features
 
 
-# Decisions among more arms store no explanation.
+# Decisions among more arms store an explanation only if the request asks for it.
 EXPLAINED_ARMS_MAX = 32
+NOT_STORED = "not_stored"
 # The first byte names the precision.
 _SHORT, _FULL = b"s", b"f"
 _MOST = np.finfo(np.float16).max
 
 
-def packed(
-    thought: Thought, probabilities: NDArray[np.float64], in_full: Sequence[bool]
-) -> Sequence[bytes] | Sequence[None]:
+def packed(thought: Thought, probabilities: NDArray[np.float64], in_full: Sequence[bool]) -> Sequence[bytes | None]:
     """Returns column `explanation` of decisions with (n, arms + 1) probabilities: the first `len(in_full)` of them."""
     if thought.predictions.shape[1] > EXPLAINED_ARMS_MAX:
-        return [None] * len(in_full)
+        return [
+            _full(thought.predictions[row], probabilities[row, :-1]) if full else None
+            for row, full in enumerate(in_full)
+        ]
     with np.errstate(over="ignore"):  # `unpacked` clips infinity to the largest number
         halves = thought.predictions.astype("<f2")
     singles = probabilities[:, :-1].astype("<f4")
@@ -266,7 +268,7 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
         score = reward + float(prices @ (rho - np.array(costs)))
         why = None
         if probability == 0.0:
-            retired = index in campaign.retired and not row["actions"]
+            retired = not row["actions"] and campaign.is_retired(index, row["config_version"])
             why = "retired" if retired else "excluded" if ids[index] in excluded else otherwise
         arms.append(
             {
@@ -280,4 +282,5 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
             }
         )
     shown = {name: float(price / unit) for name, price, unit in zip(campaign.resources, prices, units, strict=True)}
-    return {"arms": arms, "prices": shown, "gamma": row["gamma"]}
+    explanation = {"arms": arms, "prices": shown, "gamma": row["gamma"]}
+    return explanation if arms else explanation | {"why_no_arms": NOT_STORED}

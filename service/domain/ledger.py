@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from service.problems import Conflict
+
 Amounts = Sequence[int]
+# Of an account, spent and held together: the database has 64 bits with a sign, and sums of a log need some of them.
+TOTAL_MICROS_MAX = 2**62
 
 
 class Account(NamedTuple):
@@ -33,11 +37,15 @@ class Account(NamedTuple):
     def moved(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> Account:
         """Returns the account after one movement. Only a `reported` one (costs, an adjustment) may raise the overrun.
 
+        Raises Conflict if the account would exceed TOTAL_MICROS_MAX.
+
         >>> Account(granted=100, held=30).moved(held=-30, spent=120, reported=True)
         Account(granted=100, held=0, spent=120, overrun=20)
         """
         granted, held, spent = self.granted + granted, self.held + held, self.spent + spent
         short = max(0, spent + held - granted)
+        if reported and spent + held > TOTAL_MICROS_MAX:
+            raise Conflict("the account of the resource cannot take this amount any more", kind="account-full")
         assert min(held, spent, granted) >= 0, "an account has no negative part"
         assert reported or short <= self.overrun, "only a reported cost may raise the overrun"
         return Account(granted, held, spent, short)

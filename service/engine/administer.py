@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert
 
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
@@ -18,6 +18,7 @@ from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaig
 from service.money import amount, micros
 from service.problems import Conflict, Invalid, Misfit, NotFound, Problem, without_values
 from service.store import tables
+from service.store.campaigns import add_campaign
 from service.times import moment_microseconds
 
 log = structlog.get_logger(__name__)
@@ -32,12 +33,10 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
         message = "must lie in the future"
         return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[{"field": "ends_at", "message": message}])
-    taken = connection.execute(select(tables.campaign.c.number).where(tables.campaign.c.id == name)).first()
-    if taken is not None:
-        return Conflict("a campaign of this id exists", kind="campaign-exists")
     books = Campaign(0, name, 1, config).policy.init().books
-    added = connection.execute(insert(tables.campaign).values(id=name, created_at=now))
-    number = int(added.inserted_primary_key[0])  # type: ignore[index]
+    number = add_campaign(connection, name, now)
+    if number is None:
+        return Conflict("a campaign of this id exists", kind="campaign-exists")
     campaign = Campaign(number, name, 1, config)
     if (reason := campaign.policy.unmet_condition) is not None:
         log.warning("the regret bound of two stages does not apply", campaign=name, reason=reason)
@@ -100,7 +99,7 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
         message = f"expected_version is not the campaign's, which is {locked.campaign.version}"
         return Conflict(message, kind="version-differs")
     try:
-        config = _with_end(locked, _patched(locked.campaign.config, changes), changes)
+        config = _with_end(locked, _patched(locked.campaign.config, changes, locked.campaign.version + 1), changes)
         check_config(config)
         newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
@@ -140,8 +139,8 @@ def _log_config(
     connection.execute(insert(tables.config).values(**row))
 
 
-def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Returns a changed copy of the configuration. Raises a Problem."""
+def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> dict[str, Any]:
+    """Returns a changed copy of the configuration, which becomes this version. Raises a Problem."""
     patched: dict[str, Any] = json.loads(json.dumps(config))
     known = {resource["id"]: resource for resource in patched["resources"]}
     for change in changes.get("resources") or ():
@@ -157,7 +156,9 @@ def _patched(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for name in changes.get("retire_arms") or ():
         if name not in ids:
             raise NotFound("retire_arms names an arm the campaign does not have", kind="unknown-arm")
-        ids[name]["retired"] = True
+        if not ids[name].get("retired"):
+            ids[name]["retired"] = True
+            patched.setdefault("retired_since", {})[name] = version
     patched["feedback"] |= changes.get("feedback") or {}
     return patched
 
@@ -204,7 +205,10 @@ def adjust(connection: Connection, locked: LockedCampaign, command: Adjust) -> A
         return Invalid(str(error), kind="invalid-amount", errors=[{"field": "amount", "message": str(error)}])
     if locked.ledger.accounts[resource].spent + difference < 0:
         return Conflict("the adjustment would make what was spent negative", kind="negative-spent")
-    account = locked.ledger.move(resource, spent=difference, reported=True)
+    try:
+        account = locked.ledger.move(resource, spent=difference, reported=True)
+    except Conflict as problem:
+        return problem
     locked.append("grant", resource=resource, kind="adjust", amount=difference, reason=command.reason, at=locked.now)
     detail = {"resource": command.resource, "amount": command.amount, "reason": command.reason}
     write_audit(connection, locked.now, command.actor, "campaign.adjust", locked.campaign.id, detail)

@@ -41,7 +41,10 @@ def settle(locked: LockedCampaign, request: Feedback, record: DecisionRecord | N
         return Conflict("another value was reported for this decision before; adjust corrects", kind="feedback-differs")
     effect = status.voided(record) if request.void else status.reported(locked.campaign, record, report)
     if effect is not None:
-        return Answer(_body(locked, record, _apply(locked, record, effect)))
+        try:
+            return Answer(_body(locked, record, _apply(locked, record, effect)))
+        except Conflict as problem:  # an account is full; nothing has changed
+            return problem
     if request.void:
         earlier = next((outcome for outcome in record.outcomes if outcome["kind"] == "void"), None)
         if earlier is None:

@@ -16,6 +16,7 @@ from service.limits import (
     FEATURES_MAX,
     HORIZON_MAX,
     LATE_WINDOW_SECONDS_MAX,
+    PARAMETER_MAX,
     RESOURCES_MAX,
     SEED_MAX,
     TTL_SECONDS_MAX,
@@ -177,8 +178,8 @@ class Policy(Body):
 
     preset: Literal["practical", "paper", "authors"] = "practical"
     oracle: Oracle = Oracle()
-    gamma: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
-    z: Literal["auto"] | Annotated[float, Field(gt=0)] = "auto"
+    gamma: Literal["auto"] | Annotated[float, Field(gt=0, le=PARAMETER_MAX)] = "auto"
+    z: Literal["auto"] | Annotated[float, Field(gt=0, le=PARAMETER_MAX)] = "auto"
     two_stage: Literal["auto", "off", "measured", "paper", True, False] = Field(
         default="auto", description="auto is resolved when the campaign is created; the result is shown"
     )

@@ -94,6 +94,11 @@ class Decision(Answered):
     arms: list[ArmExplanation] | None = Field(default=None, description="with explain")
     prices: dict[str, float] | None = Field(default=None, description="with explain")
     gamma: float | None = Field(default=None, description="with explain")
+    why_no_arms: str | None = Field(
+        default=None,
+        description="with explain, if arms is empty. not_stored: among more than 32 arms the estimates are stored only "
+        "if the first request has explain",
+    )
 
 
 class ItemError(Answered):

@@ -6,11 +6,20 @@ import json
 from typing import Any
 
 from sqlalchemy import Connection, Select, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from service.ids import is_id
 from service.problems import NotFound
 from service.store import tables
 from service.store.statements import Row
+
+
+def add_campaign(connection: Connection, campaign_id: str, now: int) -> int | None:
+    """Add a campaign and return its number; None if there is one with this id, also by a transaction just before."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    row = insert(tables.campaign).values(id=campaign_id, created_at=now).on_conflict_do_nothing()
+    number: int | None = connection.execute(row.returning(tables.campaign.c.number)).scalar()
+    return number
 
 
 def states(*, with_config: bool = False) -> Select[Any]:

@@ -85,9 +85,19 @@ def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | No
     _write_audit(connection, now, actor, "key.revoke", {"id": key_id})
 
 
+def can_be_key(text: str) -> bool:
+    """Whether the text has the form of a key."""
+    return len(text) == _KEY_LENGTH and text.startswith(_PREFIX) and text.isascii()
+
+
+def key_digests(connection: Connection) -> frozenset[bytes]:
+    """The digests of all valid keys."""
+    return frozenset(connection.execute(select(api_key.c.digest).where(api_key.c.revoked_at.is_(None))).scalars())
+
+
 def find_key(connection: Connection, text: str) -> StoredKey | None:
-    """The valid key with this text; a text that cannot be a key costs no query."""
-    if len(text) != _KEY_LENGTH or not text.startswith(_PREFIX) or not text.isascii():
+    """The valid key with this text."""
+    if not can_be_key(text):
         return None
     found = connection.execute(_COLUMNS.where(api_key.c.digest == _digest(text), api_key.c.revoked_at.is_(None)))
     row = found.mappings().one_or_none()

@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from service.store.writer import Writer, is_dedicated
 
 # SQLite takes 0 as "do not wait at all", for instance while another program copies the file.
 BUSY_MS_MAX = 60_000
+FILE_MODE = 0o600
 FILE_ERRORS = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -82,10 +84,13 @@ def file_path(url: URL) -> Path:
 
 
 def lock_file(path: Path) -> int:
-    """Lock the file for this process; the lock ends when the descriptor is closed or the process ends."""
+    """Lock the file for this process; the lock ends when the descriptor is closed or the process ends.
+
+    A new file can be read by its owner only: contexts and outcomes are in it.
+    """
     beside = path.with_name(path.name + ".lock")
     try:
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise DatabaseUnusable(f"cannot write to the directory {path.parent}: {error.strerror}") from error
     try:
@@ -96,6 +101,8 @@ def lock_file(path: Path) -> int:
             message = f"another process uses {path}; SQLite serves one process at a time, PostgreSQL several"
             raise DatabaseInUse(message) from error
         raise DatabaseUnusable(f"cannot lock {beside}: {error.strerror}") from error
+    with suppress(OSError):  # if it exists it keeps its mode; SQLite reports what else is wrong, and copies the mode
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     return descriptor
 
 

@@ -292,7 +292,7 @@ def test_every_class_of_problem_has_its_error_and_the_tree_is_drawn_as_it_is():
 @pytest.mark.parametrize(
     ("ours", "theirs", "renamed"),
     [
-        (Decision, deciding.Decision, {"explanation": {"arms", "prices", "gamma"}, "replayed": set()}),
+        (Decision, deciding.Decision, {"explanation": {"arms", "prices", "gamma", "why_no_arms"}, "replayed": set()}),
         (answers.ArmThought, deciding.ArmExplanation, {}),
         (answers.WouldHave, deciding.WouldHave, {}),
         (FeedbackResult, deciding.FeedbackResult, {"replayed": set()}),

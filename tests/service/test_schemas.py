@@ -136,6 +136,8 @@ BAD_CONFIGS = [
     ("policy.oracle", {"kind": "gradient", "forgetting": 0.9}, "policy"),
     ("policy.oracle.forgetting", 1.01, "policy.oracle.forgetting"),
     ("policy.gamma", 0, "policy.gamma"),
+    ("policy.gamma", 1e300, "policy.gamma"),
+    ("policy.z", 1e300, "policy.z"),
     ("policy.gamma", SECRET, "policy.gamma"),
     ("policy.z", -1, "policy.z"),
     ("policy.two_stage", True, "policy.two_stage"),

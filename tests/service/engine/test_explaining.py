@@ -37,9 +37,11 @@ def test_what_can_be_played_never_looks_as_if_it_could_not():
     assert (table[:, -1] > 0).all()
 
 
-def test_nothing_is_kept_of_very_many_arms():
+def test_of_very_many_arms_only_who_asks_for_an_explanation_gets_one():
     one, probabilities = thought(EXPLAINED_ARMS_MAX + 1)
-    assert packed(one, probabilities, [True, False, False]) == [None] * 3
+    first, *others = packed(one, probabilities, [True, False, False])
+    np.testing.assert_array_equal(unpacked(first, 2)[:, :-1], one.predictions[0])
+    assert others == [None] * 2
     assert unpacked(None, 2).shape == (0, 4)
 
 
@@ -56,6 +58,7 @@ def test_costs_and_prices_are_shown_in_the_units_of_the_campaign_where_every_arm
         "numbers": np.zeros(2 + 2 * d).tobytes(),
         "exclude": orjson.dumps(["b"]),
         "reason": "policy",
+        "config_version": 1,
         "gamma": 1.0,
     }
     shown = explanation_of(campaign, row)

@@ -405,3 +405,17 @@ def test_every_error_of_opening_is_drawn_at_the_top():
 def test_the_settings_open_the_database_they_name(migrated_url):
     with Database.of(Settings(database_url=migrated_url)) as database, database.read() as connection:
         assert number_of_campaigns(connection) == 0
+
+
+def test_a_new_file_is_readable_by_its_owner_only_and_an_old_one_keeps_its_mode(tmp_path):
+    path, mask = tmp_path / "cbwk.db", os.umask(0)
+    try:
+        with Database.open(f"sqlite:///{path}") as database, database.write() as connection:
+            connection.execute(text("CREATE TABLE t (x INTEGER)"))
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+            assert modes == dict.fromkeys(("cbwk.db", "cbwk.db-wal", "cbwk.db-shm", "cbwk.db.lock"), 0o600)
+        path.chmod(0o640)
+        Database.open(f"sqlite:///{path}").close()
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(mask)
