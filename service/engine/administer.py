@@ -140,7 +140,7 @@ def _log_config(
 
 
 def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> dict[str, Any]:
-    """Returns a changed copy of the configuration, which becomes this version. Raises a Problem."""
+    """Returns a changed copy of the configuration, which becomes this version. Raises a Problem or a Misfit."""
     patched: dict[str, Any] = json.loads(json.dumps(config))
     known = {resource["id"]: resource for resource in patched["resources"]}
     for change in changes.get("resources") or ():
@@ -159,7 +159,11 @@ def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> d
         if not ids[name].get("retired"):
             ids[name]["retired"] = True
             patched.setdefault("retired_since", {})[name] = version
-    patched["feedback"] |= changes.get("feedback") or {}
+    terms, reward = changes.get("feedback") or {}, patched["reward"]
+    missing = terms.get("missing_reward")
+    if missing is not None and not reward["min"] <= missing <= reward["max"]:
+        raise Misfit("feedback.missing_reward", "must lie within the range of reward")
+    patched["feedback"] |= terms
     return patched
 
 

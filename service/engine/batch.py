@@ -68,14 +68,17 @@ class BatchRunner:
         A campaign far behind the log is first brought up to it without its lock. Where outcomes cannot all be learnt,
         those that can are learnt one by one.
         """
-        attempt = Attempt()
+        attempt, behind = Attempt(), None
         while not self.failed:
             try:
+                if behind is not None:
+                    self._transactions.catch_up(behind)
+                    attempt.caught_up.add(behind)
+                    behind = None
                 self._transactions.run(items, attempt)
             except FarBehind as error:
                 self._transactions.forget(items)
-                self._transactions.catch_up(error.number)
-                attempt.caught_up.add(error.number)
+                behind = error.number
             except Unsound:
                 self._transactions.forget(items)
                 attempt.one_by_one = True

@@ -120,3 +120,10 @@ def test_an_explanation_has_every_arm_or_says_that_it_was_not_stored(run, arms):
         assert len(later.body["arms"]) == arms
     else:
         assert (later.body["arms"], later.body["why_no_arms"]) == ([], "not_stored")
+
+
+def test_a_missing_reward_outside_the_range_of_rewards_is_refused_in_a_change_too(run):
+    run(CreateCampaign(config()))
+    (refused,) = run(PatchCampaign("c", {"feedback": {"missing_reward": 2.0}}))
+    assert (refused.status, refused.extensions["errors"][0]["field"]) == (422, "feedback.missing_reward")
+    assert run(PatchCampaign("c", {"feedback": {"missing_reward": 0.5}}))[0].status == 200

@@ -3,6 +3,8 @@
 from math import inf
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, CreateCampaign, Decide, Item
@@ -41,3 +43,16 @@ def test_decisions_beside_a_command_that_fails_are_answered_as_they_are_stored(r
         assert (answer.body["round"], answer.body["arm"]) == (row["round"], row["arm_id"])
     again = run(*(Decide(name, "x", [0.3, 0.6]) for name in names))
     assert all(answer.replayed for answer in again)
+
+
+@pytest.mark.parametrize("commands", [1, 2])
+def test_commands_are_answered_if_the_log_cannot_be_read_to_catch_up(run, database, monkeypatch, commands):
+    run(CreateCampaign(config()))
+    monkeypatch.setattr("service.engine.cache.BEHIND_ROWS_MAX", 0)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE snapshot RENAME TO away"))
+    answers = run(*(Decide("c", f"d{number}", [0.3, 0.6]) for number in range(commands)))
+    assert all(isinstance(answer, DBAPIError) for answer in answers)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE away RENAME TO snapshot"))
+    assert all(isinstance(answer, Answer) for answer in run(Decide("c", "d", [0.3, 0.6])))
