@@ -76,7 +76,7 @@ def _change(trial: Trial, statement: str, *values: str) -> None:
 def _take_back_errors(trial: Trial, since: float) -> None:
     """While a table is away an answer is 500, and the client sends the request again."""
     for call in trial.history.calls:
-        if call.sent_at > since and call.status == INTERNAL_ERROR:
+        if (call.answered_at or 0.0) > since and call.status == INTERNAL_ERROR:
             call.status = call.answer = call.answered_at = None
 
 
