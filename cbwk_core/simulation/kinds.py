@@ -13,17 +13,19 @@ import numpy as np
 
 from cbwk_core.arrays import Array
 from cbwk_core.simulation.environment import Environment
-from cbwk_core.simulation.worlds import COST_FACTOR_MAX, LinearWorld, ModelMenu, SegmentEnvironment
+from cbwk_core.simulation.worlds import COST_FACTOR_MAX, LinearWorld, ModelMenu, SegmentEnvironment, TrafficWorld
 
 # A generator: the environment of a seed and a horizon.
 Generator = Callable[[int, int], Environment]
 # Numbers of the kinds in the seeds of their worlds, so that no two kinds share one.
-LOCK_IN, CLICKS, FIVE, MENU, SEGMENTS, LATE = range(6)
+LOCK_IN, CLICKS, FIVE, MENU, SEGMENTS, LATE, TRAFFIC = range(7)
 # The mean costs of the three models, and the features of a request.
 MENU_COSTS, MENU_DIMENSION = (1.0, 18.0, 520.0), 24
 MENU_COST_MAX = tuple((cost * ModelMenu.DIFFICULT * COST_FACTOR_MAX,) for cost in MENU_COSTS)
 # Attributes of a request in the misspecified world, and the values of each.
 ATTRIBUTES, VALUES = 3, 4
+# Phases of the traffic, and the rounds of each.
+PHASES, PHASE_ROUNDS = 16, 250
 
 
 def _rng(kind: int, seed: int) -> np.random.Generator:
@@ -109,6 +111,36 @@ def misspecified(seed: int, horizon: int) -> Environment:
     means = 1.0 / (1.0 + np.exp(-score))
     weights = rng.dirichlet(np.full(segments, 2.0))
     return SegmentEnvironment(tuple(weights.tolist()), _nested(rows), tuple(_nested(each) for each in means))
+
+
+def traffic(seed: int, horizon: int) -> Environment:
+    """Return a stationary world that a linear model cannot represent, and whose traffic has phases.
+
+    Clicks and costs depend on three attributes and on how they combine. The features have only two of the attributes.
+    In every phase other segments prevail, so that errors of the model keep one sign for a while, as after a change.
+
+    >>> traffic(0, 100).dimension
+    8
+    """
+    del horizon
+    rng, arms, segments = _rng(TRAFFIC, seed), 4, VALUES**ATTRIBUTES
+    digits = np.stack(np.unravel_index(np.arange(segments), (VALUES,) * ATTRIBUTES), axis=1)
+    rows = np.eye(VALUES)[digits[:, 1:]].reshape(segments, -1) / np.sqrt(ATTRIBUTES - 1)
+    additive = sum(
+        rng.standard_normal((VALUES, arms, 2))[digits[:, attribute]] for attribute in range(ATTRIBUTES)
+    ) / np.sqrt(ATTRIBUTES)
+    score = 0.8 * additive + 0.4 * rng.standard_normal((segments, arms, 2)) + np.array([-2.5, -1.5])
+    means = 1.0 / (1.0 + np.exp(-score))
+    tilt = sum(rng.standard_normal((PHASES, VALUES))[:, digits[:, attribute]] for attribute in range(ATTRIBUTES))
+    shares = rng.dirichlet(np.full(segments, 2.0)) * np.exp(1.5 * tilt)
+    shares /= shares.sum(axis=1, keepdims=True)
+    return TrafficWorld(
+        tuple(shares.mean(axis=0).tolist()),
+        _nested(rows),
+        tuple(_nested(each) for each in means),
+        _nested(shares),
+        PHASE_ROUNDS,
+    )
 
 
 def late_conversions(seed: int, horizon: int) -> Environment:

@@ -290,6 +290,7 @@ def _worlds() -> list[Scenario]:
         _kind("costs 1 : 18 : 520, budget of 30", kinds.model_menu, 3_600, (30.0,), **menu),
         _kind("costs 1 : 18 : 520, budget of 300", kinds.model_menu, 3_600, (300.0,), **menu),
         _kind("linear model is wrong", kinds.misspecified, 8_000, (0.1,)),
+        _kind("linear model is wrong, phases", kinds.traffic, 10_000, (0.2,)),
         _kind("eight resources, a rare one", kinds.eight_resources, 5_000, eight),
         _kind("rare and large rewards", kinds.rare_rewards, 5_000, (0.25,)),
         _kind("seasons", kinds.seasons, 5_000, (0.25,)),

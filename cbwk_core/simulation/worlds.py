@@ -70,6 +70,42 @@ class SegmentEnvironment:
 
 
 @dataclass(frozen=True)
+class TrafficWorld(SegmentEnvironment):
+    """Segments whose shares of the traffic change from phase to phase, while the means of each segment never do.
+
+    phases: the probability of each segment in each phase; `weights` is their mean. A phase lasts `phase_rounds` rounds,
+    and the first follows the last. Rewards are 0 or 1, costs within COST_NOISE of their means.
+
+    >>> phases = ((1.0, 0.0), (0.0, 1.0))
+    >>> world = TrafficWorld((0.5, 0.5), ((1.0,), (2.0,)), (((0.5, 0.4),), ((0.9, 0.9),)), phases, phase_rounds=2)
+    >>> world.draw(np.random.default_rng(0), 1, 5).features[:, 0]
+    array([1., 2., 2., 1., 1.])
+    """
+
+    phases: tuple[tuple[float, ...], ...] = ()
+    phase_rounds: int = 1
+
+    COST_NOISE = 0.05
+
+    @cached_property
+    def _cumulated_phases(self) -> Array:
+        return frozen(np.cumsum(self.phases, axis=1))
+
+    def draw(self, rng: np.random.Generator, start: int, rounds: int) -> Draw:
+        """Return rounds with independent segments, by the shares of their phase."""
+        _, rows, means = self._arrays
+        uniforms = rng.random((rounds, 1 + self.arms * (1 + self.resources)))
+        phase = np.arange(start, start + rounds) // self.phase_rounds % len(self.phases)
+        reached = self._cumulated_phases[phase] <= uniforms[:, :1]
+        segment = np.minimum(reached.sum(axis=1), len(rows) - 1)
+        mean = means[segment]
+        noise = uniforms[:, 1:].reshape(mean.shape)
+        outcome = bounded_outcomes(mean, noise, self.COST_NOISE)
+        outcome[..., 0] = bernoulli_outcomes(mean[..., 0], noise[..., 0])
+        return split_outcomes(mean, outcome, rows[segment])
+
+
+@dataclass(frozen=True)
 class LinearWorld:
     """Linear means ⟨x, θ⟩ as in LinearEnvironment, with a scale and a kind of outcomes for each target.
 
