@@ -1,4 +1,4 @@
-"""Checks arrays that callers pass in, and makes arrays read-only before the library returns them."""
+"""Checks arrays that callers pass in, makes arrays read-only before the library returns them, adds outer products."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.blas import dger
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -107,3 +108,8 @@ class Floats(Struct):
 
     def __reduce__(self) -> tuple[type[Floats], tuple[str]]:
         return Floats, (self.format,)
+
+
+def add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:
+    """Add factor · column · rowᵀ to the matrix in place, through its transpose, which has the memory order of BLAS."""
+    dger(factor, row, column, 1, 1, matrix.T, 1, 1, 1)

@@ -145,6 +145,7 @@ class Configuration:
             preset=self.variant,
             link=self.link,
             forgetting=self.forgetting,
+            has_trials=self.rules >= 4,
         )
 
     @property

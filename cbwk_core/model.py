@@ -14,6 +14,7 @@ import numpy as np
 from cbwk_core import snapshot
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.configuration import Configuration
+from cbwk_core.oracles.product import without_trial
 from cbwk_core.rules.noise import first_residuals
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
 from cbwk_core.state import State
@@ -68,8 +69,10 @@ def shape_of(policy: Configuration) -> dict[str, Any]:
 
 
 def encode(policy: Configuration, state: State) -> bytes:
-    """The model of a state as versioned, checksummed bytes."""
-    return snapshot.encode(model_of(state), fingerprint=json.dumps({_ROOT: shape_of(policy)}, sort_keys=True))
+    """The model of a state as versioned, checksummed bytes, without candidates of alarms that are on trial."""
+    model = model_of(state)
+    model = model._replace(oracle=without_trial(model.oracle))
+    return snapshot.encode(model, fingerprint=json.dumps({_ROOT: shape_of(policy)}, sort_keys=True))
 
 
 def decode(policy: Configuration, data: bytes) -> Model:

@@ -156,6 +156,13 @@ class SquareCBwK(Configuration):
         """How often the oracle has restarted because the world has changed, (lanes,); 0 if it does not watch."""
         return np.full(self._lanes(state), getattr(state.oracle, "changes", 0), dtype=np.int64)
 
+    def dismissed_alarms(self, state: State) -> Integers:
+        """How often the oracle suspected a change that outcomes did not confirm, (lanes,); 0 if it does not watch.
+
+        Many mean that the model cannot represent the world: features or interactions of them are missing.
+        """
+        return np.full(self._lanes(state), getattr(state.oracle, "dismissed", 0), dtype=np.int64)
+
     def mean_squared_errors(self, state: State) -> Array:
         """The mean squared error of predictions, of the reward and of the costs in max costs: (lanes, 1 + d)."""
         self._lanes(state)

@@ -131,7 +131,8 @@ def decode(data: bytes, template: State, *, fingerprint: str) -> State:
 
     Paths, kinds and numbers of axes must equal those of the template. The lengths of axes may differ, because arrays
     grow; the caller checks them where necessary. The length of a tuple may differ, too. Its elements must then have the
-    structure of the template's first element if that is a tuple or NamedTuple, and otherwise may be any leaves.
+    structure of the template's first element if that is a tuple or NamedTuple, and otherwise may be any leaves. Fields
+    with a default may be missing in the bytes, because an older version wrote them: they are those of the template.
 
     >>> decode(encode(7, fingerprint="campaign 7"), 0.5, fingerprint="campaign 7")
     Traceback (most recent call last):
@@ -178,6 +179,11 @@ def _element_paths(path: str, parent: tuple[object, ...]) -> list[str]:
     if _is_record(parent):
         return [f"{path}.{name}" for name in type(parent)._fields]
     return [f"{path}[{index}]" for index in range(len(parent))]
+
+
+def _least_fields(record: Any) -> int:
+    """Return how many fields of a NamedTuple have no default."""
+    return len(record) - len(type(record)._field_defaults)
 
 
 def _is_record(value: object) -> TypeGuard[Any]:
@@ -320,12 +326,12 @@ class _Reader:
         if len(entry.shape) != 1 or entry.shape[0] > len(self.entries) - self.entries_read:
             raise MismatchError(f"{entry.path} has more elements than the snapshot has left")
         (length,) = entry.shape
-        if length == len(template):
-            paths = _element_paths(entry.path, template)
-            values = [self.read(element, path, depth + 1) for path, element in zip(paths, template, strict=True)]
-            return type(template)._make(values) if _is_record(template) else tuple(values)
+        if length == len(template) or (_is_record(template) and _least_fields(template) <= length < len(template)):
+            pairs = zip(_element_paths(entry.path, template)[:length], template[:length], strict=True)
+            values = [self.read(element, path, depth + 1) for path, element in pairs]
+            return type(template)._make((*values, *template[length:])) if _is_record(template) else tuple(values)
         if _is_record(template):
-            raise MismatchError(f"{entry.path} must have {len(template)} fields as in the template, got {length}")
+            raise MismatchError(f"{entry.path} must have the {len(template)} fields of the template, got {length}")
         paths = [f"{entry.path}[{index}]" for index in range(length)]
         if template and isinstance(template[0], tuple):
             return tuple(self.read(template[0], path, depth + 1) for path in paths)

@@ -34,6 +34,9 @@ class Metrics:
         self.changes_noticed = gauge(
             "cbwk_changes_noticed", "Restarts of the model after a change was detected in the outcomes.", ["campaign"]
         )
+        self.alarms_dismissed = gauge(
+            "cbwk_alarms_dismissed", "Suspected changes that later outcomes did not confirm.", ["campaign"]
+        )
         self.oracle_loss = gauge(
             "cbwk_oracle_loss",
             "Running mean of squared prediction errors, in units of the target's range.",

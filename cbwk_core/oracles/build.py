@@ -20,12 +20,21 @@ KINDS = ("aggregate", "gradient", "kernel", "newton")
 
 
 def build_oracle(
-    kind: Any, *, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
+    kind: Any,
+    *,
+    dimension: int,
+    targets: int,
+    blocks: int,
+    preset: Preset,
+    link: str,
+    forgetting: float | None,
+    has_trials: bool = True,
 ) -> Oracle[Any]:
     """Return one oracle for 1 + d targets: the reward, then the costs.
 
     The reward has the given link. The costs have the identity, or the same link if the preset links costs. `dimension`
-    includes the constant feature if the preset appends one. If `kind` is an Oracle, it is checked and returned.
+    includes the constant feature if the preset appends one. If `kind` is an
+    Oracle, it is checked and returned. has_trials: whether alarms of the Newton oracle go on trial (trial.py).
 
     >>> from cbwk_core.presets import PRESETS
     >>> options = {"preset": PRESETS["paper"], "link": "logistic", "forgetting": None}
@@ -49,18 +58,26 @@ def build_oracle(
     if kind not in ("newton", "gradient"):
         raise ValueError(f"oracle must be one of {KINDS} or an Oracle, got {kind!r}")
     if link == "identity":
-        return _linear_oracle(kind, dimension, targets, blocks, preset, link, forgetting)
-    reward = _linear_oracle(kind, dimension, 1, blocks, preset, link, forgetting)
+        return _linear_oracle(kind, dimension, targets, blocks, preset, link, forgetting, has_trials)
+    reward = _linear_oracle(kind, dimension, 1, blocks, preset, link, forgetting, has_trials)
     if kind == "newton" and preset.linked_costs:
         # A logistic model only approaches a cost that always equals the max cost. Its errors keep one sign, which
         # change detection would report as a change.
         cost = replace(cast(Newton, reward), watch=False)
         return Product((reward, *[cost] * (targets - 1)))
-    return Product((reward, _linear_oracle(kind, dimension, targets - 1, blocks, preset, "identity", forgetting)))
+    costs = _linear_oracle(kind, dimension, targets - 1, blocks, preset, "identity", forgetting, has_trials)
+    return Product((reward, costs))
 
 
 def _linear_oracle(
-    kind: str, dimension: int, targets: int, blocks: int, preset: Preset, link: str, forgetting: float | None
+    kind: str,
+    dimension: int,
+    targets: int,
+    blocks: int,
+    preset: Preset,
+    link: str,
+    forgetting: float | None,
+    has_trials: bool,
 ) -> Oracle[Any]:
     if kind == "gradient":
         return Gradient(dimension=dimension, targets=targets, blocks=blocks, link=link)
@@ -74,6 +91,7 @@ def _linear_oracle(
         local_curvature=not preset.projected,
         forgetting=None if forgetting == FORGETTING_OFF else forgetting,
         watch=forgetting is None and preset.watches,
+        has_trials=has_trials,
         start=FIRST_SCORE if link == "logistic" and preset.constant else 0.0,
     )
 

@@ -88,3 +88,9 @@ def _logistic(score: float) -> float:
 
 Link = Identity | Logistic
 LINKS: dict[str, Link] = {"identity": Identity(), "logistic": Logistic()}
+
+
+def implicit_scores(score: Array, leverage: Array, y: Array) -> Array:
+    """Return `implicit_score` of one row per lane, computed one by one: the same bits for any number of lanes."""
+    ravelled = (np.ravel(part).tolist() for part in (score, leverage, y))
+    return np.reshape([implicit_score(*row) for row in zip(*ravelled, strict=True)], score.shape)

@@ -17,13 +17,13 @@ from math import isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.blas import dger
 
-from cbwk_core.arrays import FLOAT, Array, Floats, Integers, folded, freeze, frozen
+from cbwk_core.arrays import FLOAT, Array, Floats, Integers, add_outer, folded, freeze, frozen
 from cbwk_core.oracles.ellipsoid import project_onto_ball
-from cbwk_core.oracles.links import LINKS, Link, implicit_score
+from cbwk_core.oracles.links import LINKS, Link, implicit_scores
 from cbwk_core.oracles.newton_state import NewtonState, add_row, leverages, linear_scores, predicted_with_leverage
 from cbwk_core.oracles.oracle import check_sizes, checked_candidates, checked_growth, checked_update
+from cbwk_core.oracles.trial import after_errors, in_trial, restarted, with_blocks, with_trial
 from cbwk_core.oracles.watch import LEVEL_MIN, alarm_level, observe_errors
 
 # Sherman-Morrison loses about one unit in the last place per update. A thousand updates stay far below 1e-9, and the
@@ -44,6 +44,7 @@ class Newton:
     watch: whether the oracle restarts when its errors show that the world has changed (watch.py): A = ridge · I in
         every block, and θ stays as the mean of the prior. Every block restarts, because a change of one arm suggests
         changes of others, and arms that are not played give no evidence.
+    has_trials: whether a restarted model first learns beside the old one, and replaces it if it is better (trial.py).
     start: θ of the last coordinate before any data, the mean of the prior that `ridge` weighs.
     forgetting: the weight that old data keep at every update of a block; None keeps everything.
 
@@ -62,6 +63,7 @@ class Newton:
     local_curvature: bool = True
     forgetting: float | None = None
     watch: bool = False
+    has_trials: bool = False
     start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Newton:
         updates = frozen(np.zeros((lanes, self.blocks), dtype=np.int64))
         watch = frozen(np.zeros((lanes, self.blocks, 1 + 3 * self.targets)))
         noticed = frozen(np.zeros((lanes, 3 + self.targets)))
-        return NewtonState(frozen(solution), (gram,) * self.blocks, updates, watch, noticed)
+        return NewtonState(frozen(solution), (gram,) * self.blocks, updates, watch, noticed, frozen(np.zeros(lanes)))
 
     def predict(self, state: NewtonState, features: ArrayLike) -> Array:
         """σ(φᵀθ) for every candidate: (n, k * blocks, targets)."""
@@ -147,8 +149,7 @@ class Newton:
         """`update` for rows that the caller has checked."""
         lanes = state.solution.shape[0]
         touched = {0} if block is None or self.blocks == 1 else set(block[weight > 0].tolist())
-        gram = tuple(part.copy() if b in touched else part for b, part in enumerate(state.gram))
-        new = NewtonState(state.solution.copy(), gram, state.updates.copy(), state.watch.copy(), state.noticed.copy())
+        new = state.writable(touched)
         if lanes > 1 and self.blocks == 1:
             for rows in folded(x.shape[0], lanes):
                 new = self._update_lanes(new, x[rows], y[rows], weight[rows])
@@ -156,9 +157,7 @@ class Newton:
             for row in range(x.shape[0]):
                 if weight[row]:
                     new = self._update_row(new, row % lanes, 0 if block is None else int(block[row]), x[row], y[row])
-        for part in (new.solution, *new.gram, new.updates, new.watch, new.noticed):
-            frozen(part)
-        return new
+        return new.frozen()
 
     def _update_lanes(self, new: NewtonState, x: Array, y: Array, weight: Array) -> NewtonState:
         """Learn one row in every lane at once, in place; a row of weight 0 becomes a row of zeros."""
@@ -172,9 +171,8 @@ class Newton:
             if count == old:
                 continue
             if count % self._period == 0:
-                self._refactor(new, lane, 0)
-            if self.watch and self._has_changed(new, lane, 0, errors[lane].tolist(), leverage[lane].item()):
-                new = self._restarted(new, lane)
+                self._refactor(new.solution[lane, 0], new.gram[0][lane])
+            new = self._watched(new, lane, 0, x[lane], y[lane], errors[lane].tolist(), leverage[lane].item())
         return new
 
     def _update_row(self, new: NewtonState, lane: int, block: int, x: Array, y: Array) -> NewtonState:
@@ -183,52 +181,54 @@ class Newton:
         if self._is_least_squares:
             images = solution.dot(x)
             errors = images[self.dimension :]
+            predicted = errors.copy() if new.trial else errors
             errors -= y
+            if new.trial:
+                y = predicted - errors  # with the rounding of `update_row`
             leverage = add_row(gram, solution, x, images)
         else:
             errors, known = self._step(solution, gram, x, y, self.forgetting)
             leverage = known.item()
         new.updates[lane, block] += 1
         if new.updates[lane, block] % self._period == 0:
-            self._refactor(new, lane, block)
-        if self.watch and self._has_changed(new, lane, block, errors.tolist(), leverage):
-            return self._restarted(new, lane)
-        return new
+            self._refactor(solution, gram)
+        return self._watched(new, lane, block, x, y, errors.tolist(), leverage)
 
-    def _has_changed(self, new: NewtonState, lane: int, block: int, errors: list[float], leverage: float) -> bool:
-        """Record the errors of a row, prediction minus outcome, in place; return whether they show a change."""
+    def _watched(
+        self, new: NewtonState, lane: int, block: int, x: Array, y: Array, errors: list[float], leverage: float
+    ) -> NewtonState:
+        """Return the state after the watch has seen the errors of a row that was learnt; it may raise an alarm."""
+        if not self.watch:
+            return new
         row, pool = new.watch[lane, block].tolist(), new.noticed[lane, 2:].tolist()
         wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
         new.watch[lane, block], new.noticed[lane, 2:] = row, pool
-        return self._is_enough(wealth, row[0], new.watch[lane])
+        if in_trial(new, lane):
+            return self._tried(new, lane, block, x, y, errors)
+        return self._alarmed(new, lane, wealth, row[0])
 
-    def _is_enough(self, wealth: float, count: float, rows: Array) -> bool:
-        """Return whether this wealth after `count` outcomes shows a change; rows: the watch of all blocks."""
+    def _tried(self, new: NewtonState, lane: int, block: int, x: Array, y: Array, errors: list[float]) -> NewtonState:
+        """Let the candidate predict and learn the row, in place, and return the state after this step of the trial."""
+        solution, gram = (part[lane, block] for part in new.trial[1:])
+        own, _ = self._step(solution, gram, x, y, self.forgetting)
+        if new.updates[lane, block] % self._period == 0:
+            self._refactor(solution, gram)
+        return after_errors(new, lane, errors, own.tolist())
+
+    def _alarmed(self, new: NewtonState, lane: int, wealth: float, count: float) -> NewtonState:
+        """Return the state after this wealth of a block with `count` outcomes: the same, on trial, or restarted."""
         if wealth <= LEVEL_MIN:
-            return False
+            return new
         # Blocks with outcomes, not all blocks: arms may be added before or after the same outcomes are learnt.
-        return wealth > alarm_level(count, int(np.count_nonzero(rows[:, 0])) * self.targets)
+        series = int(np.count_nonzero(new.watch[lane, :, 0])) * self.targets
+        level = alarm_level(count, series, new.dismissed.item(lane))
+        if wealth <= level:
+            return new
+        return with_trial(new, lane, self.ridge, level) if self.has_trials else restarted(new, lane, self.ridge)
 
     def restart(self, state: NewtonState, lane: int) -> NewtonState:
         """Return the state after a restart in the lane, for a change that another oracle has noticed."""
-        copied = (part.copy() for part in (state.solution, state.watch, state.noticed))
-        solution, watch, noticed = copied
-        new = self._restarted(state._replace(solution=solution, watch=watch, noticed=noticed), lane)
-        for part in (solution, watch, noticed, *new.gram):
-            frozen(part)
-        return new
-
-    def _restarted(self, new: NewtonState, lane: int) -> NewtonState:
-        """Restart the lane in place: what it has learnt becomes the mean of its prior."""
-        prior = np.eye(self.dimension)
-        gram = tuple(part.copy() for part in new.gram)
-        for part in gram:
-            part[lane] = prior * self.ridge
-        new.solution[lane, :, : self.dimension] = prior / self.ridge
-        new.watch[lane] = 0.0
-        new.noticed[lane, 0] += 1.0
-        new.noticed[lane, 1] = new.noticed[lane, 2]
-        return new._replace(gram=gram)
+        return restarted(state, lane, self.ridge).frozen()
 
     def update_row(self, state: NewtonState, block: int, x: Array, images: Array, errors: list[float]) -> NewtonState:
         """Return `update` by one row of the only lane, for the identity link: the same bits.
@@ -244,7 +244,7 @@ class Newton:
         grams[block] = gram
         updates, count = state.updates.copy(), state.updates.item(block) + 1
         updates[0, block] = count
-        watch, noticed, is_over = state.watch, state.noticed, False
+        watch, noticed, wealth, seen = state.watch, state.noticed, 0.0, 0.0
         if self.watch:
             row, (changes, gone, *pool) = watch[0, block].tolist(), noticed.tolist()[0]
             wealth = observe_errors(row, pool, errors, leverage, self.ridge * leverage)
@@ -252,13 +252,17 @@ class Newton:
             watch = watch.copy()
             # An array is a buffer, but its type says so only from Python 3.12 on.
             self._watch_row.pack_into(watch, block * watch.strides[1], *row)  # type: ignore[arg-type]
-            is_over = wealth > LEVEL_MIN and self._is_enough(wealth, row[0], watch[0])
-        new = NewtonState(solution, tuple(grams), updates, watch, noticed)
+            seen = row[0]
         if count % self._period == 0:
-            self._refactor(new, 0, block)
+            self._refactor(solution[0, block], gram[0])
         for part in (solution, gram, updates, watch):
             freeze(part)
-        return self.restart(new, 0) if is_over else new
+        new = NewtonState(solution, tuple(grams), updates, watch, noticed, state.dismissed, state.trial)
+        if state.trial:
+            y = state.solution[0, block].dot(x)[self.dimension :] - images[self.dimension :]
+            tried = new._replace(trial=tuple(part.copy() for part in state.trial))
+            return self._tried(tried, 0, block, x, y, errors).frozen()
+        return self._alarmed(new, 0, wealth, seen).frozen() if wealth > LEVEL_MIN else new
 
     def _step(
         self, solution: Array, gram: Array, x: Array, y: Array, keep: Array | float | None
@@ -286,7 +290,7 @@ class Newton:
         elif self.local_curvature:
             mean = self.sigma.mean(score)
             errors, known = mean - y, leverage * (mean * (1.0 - mean))
-            mean = self.sigma.mean(_implicit_scores(score, leverage, y))
+            mean = self.sigma.mean(implicit_scores(score, leverage, y))
             bend = np.maximum(mean * (1.0 - mean), SLOPE_FLOOR)
             growth = 1.0 + bend * leverage
             score[:] = (mean - y) * growth
@@ -297,12 +301,12 @@ class Newton:
         if self.link != "identity":
             direction *= bend
         if alone:
-            _add_outer(gram, x * bend, x, 1.0)
-            _add_outer(solution, images, step, -1.0)
+            add_outer(gram, x * bend, x, 1.0)
+            add_outer(solution, images, step, -1.0)
         elif m >= LANES_APART_MIN:
             for lane, bent in enumerate(x * bend):
-                _add_outer(gram[lane], bent, x[lane], 1.0)
-                _add_outer(solution[lane], images[lane], step[lane], -1.0)
+                add_outer(gram[lane], bent, x[lane], 1.0)
+                add_outer(solution[lane], images[lane], step[lane], -1.0)
         else:
             gram += (x * bend)[..., None] * x[..., None, :]
             solution -= images[..., None] * step[..., None, :]
@@ -338,14 +342,13 @@ class Newton:
     def _ridge_restored(self) -> float:
         return 0.0 if self.forgetting is None else self.ridge * (1.0 - self.forgetting**self._period)
 
-    def _refactor(self, state: NewtonState, lane: int, block: int) -> None:
+    def _refactor(self, solution: Array, gram: Array) -> None:
         """Compute A⁻¹ of a block again, in place; with forgetting, first add the ridge that was forgotten."""
-        gram = state.gram[block][lane]
         if self.forgetting is not None:
             diagonal = np.einsum("ii->i", gram)
             diagonal += self._ridge_restored
         fresh = np.linalg.inv(gram)
-        state.solution[lane, block, : self.dimension] = (fresh + fresh.T) / 2.0
+        solution[: self.dimension] = (fresh + fresh.T) / 2.0
 
     def error_bound(self, rounds: int, delta: float = 0.05) -> float:
         """2·(c·blocks·ridge·R² + (z²·M·ln(1 + T/(M·ridge)) + ln(1/δ))/c) with M = m·blocks, with probability 1 - δ.
@@ -386,15 +389,6 @@ class Newton:
             updates=frozen(np.concatenate([state.updates, more.updates], axis=1)),
             watch=frozen(np.concatenate([state.watch, more.watch], axis=1)),
             noticed=state.noticed,
+            dismissed=state.dismissed,
+            trial=with_blocks(state.trial, more),
         )
-
-
-def _implicit_scores(score: Array, leverage: Array, y: Array) -> Array:
-    """Return `implicit_score` of one row per lane, computed one by one: the same bits for any number of lanes."""
-    ravelled = (np.ravel(part).tolist() for part in (score, leverage, y))
-    return np.reshape([implicit_score(*row) for row in zip(*ravelled, strict=True)], score.shape)
-
-
-def _add_outer(matrix: Array, column: Array, row: Array, factor: float) -> None:
-    """Add factor · column · rowᵀ to the matrix in place, through its transpose, which has the memory order of BLAS."""
-    dger(factor, row, column, 1, 1, matrix.T, 1, 1, 1)

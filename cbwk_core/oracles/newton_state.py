@@ -13,8 +13,8 @@ from cbwk_core.arrays import Array, Integers, frozen
 # Numbers in one product of `predicted_with_leverage`. Caches hold a product of 4 MB; products of fewer rows than the
 # minimum read the model too often, because each of them reads it once; no product takes more than 32 MB.
 PRODUCT_CACHED, PRODUCT_ROWS_MIN, PRODUCT_MAX = 524_288, 64, 4_000_000
-# Columns of `NewtonState.noticed`.
-CHANGES, FORGOTTEN = 0, 1
+# Columns of `NewtonState.noticed`; from POOL on, the pool of watch.py, which begins with the count of outcomes.
+CHANGES, FORGOTTEN, POOL = 0, 1, 2
 
 
 class NewtonState(NamedTuple):
@@ -35,6 +35,8 @@ class NewtonState(NamedTuple):
     updates: Integers  # (lanes, blocks)
     watch: Array  # (lanes, blocks, 1 + 3·targets), the rows of watch.py
     noticed: Array  # (lanes, 3 + targets): changes noticed, outcomes before the last one, then the pool of watch.py
+    dismissed: Array = frozen(np.zeros(1))  # (lanes,): alarms whose trial has shown no change
+    trial: tuple[Array, ...] = ()  # while an alarm is on trial, its record, and the candidate (trial.py)
 
     @property
     def inverse(self) -> Array:
@@ -62,13 +64,31 @@ class NewtonState(NamedTuple):
         """How many outcomes no longer count, because a change was noticed after them, (lanes,)."""
         return self.noticed[:, FORGOTTEN]
 
+    def writable(self, blocks: set[int]) -> NewtonState:
+        """Return a copy that an update may change in place, if it changes A of these blocks only."""
+        return NewtonState(
+            self.solution.copy(),
+            tuple(part.copy() if b in blocks else part for b, part in enumerate(self.gram)),
+            self.updates.copy(),
+            self.watch.copy(),
+            self.noticed.copy(),
+            self.dismissed,
+            tuple(part.copy() for part in self.trial),
+        )
+
+    def frozen(self) -> NewtonState:
+        """Return the state; its arrays are read-only from now on."""
+        for part in (self.solution, *self.gram, self.updates, self.watch, self.noticed, self.dismissed, *self.trial):
+            frozen(part)
+        return self
+
     def fault(self) -> str | None:
         """Return what is wrong with the numbers of a forged state, after its path; None if nothing is.
 
         Counts are not negative, and A must be positive definite, because it is factored again from time to time.
         """
-        if (self.noticed < 0.0).any() or (self.watch[..., 0] < 0.0).any():
-            return ".noticed and the counts of .watch must not be negative"
+        if (self.noticed < 0.0).any() or (self.watch[..., 0] < 0.0).any() or (self.dismissed < 0.0).any():
+            return ".noticed, .dismissed and the counts of .watch must not be negative"
         try:
             for gram in self.gram:
                 np.linalg.cholesky(gram)

@@ -34,6 +34,11 @@ class ProductState(NamedTuple):
         return reduce(np.maximum, (changes(part) for part in self.parts))
 
     @property
+    def dismissed(self) -> Array | float:
+        """The largest number of alarms that a part has dismissed, (lanes,) or 0."""
+        return reduce(np.maximum, (dismissed(part) for part in self.parts))
+
+    @property
     def forgotten(self) -> Array | float:
         """The largest number of outcomes that a part has discarded, (lanes,) or 0."""
         return reduce(np.maximum, (forgotten(part) for part in self.parts))
@@ -47,6 +52,28 @@ def changes(state: Any) -> Array | float:
     (array([0., 0.]), 0.0)
     """
     return getattr(state, "changes", 0.0)
+
+
+def dismissed(state: Any) -> Array | float:
+    """Return how many alarms have turned out to be no change, (lanes,), or 0 if the oracle does not detect changes.
+
+    >>> from cbwk_core.oracles import Newton
+    >>> dismissed(Newton(dimension=2, targets=1).init())
+    array([0.])
+    """
+    return getattr(state, "dismissed", 0.0)
+
+
+def without_trial(state: Any) -> Any:
+    """Return the state of an oracle without the trial of an alarm (trial.py), if there is one.
+
+    >>> from cbwk_core.oracles import Newton
+    >>> without_trial(Newton(dimension=2, targets=1).init()).trial
+    ()
+    """
+    if isinstance(state, ProductState):
+        return ProductState(tuple(map(without_trial, state.parts)))
+    return state._replace(trial=()) if getattr(state, "trial", ()) else state
 
 
 def forgotten(state: Any) -> Array | float:

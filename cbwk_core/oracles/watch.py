@@ -78,10 +78,13 @@ def observe_errors(row: list[float], pool: list[float], errors: list[float], lev
     return largest
 
 
-def alarm_level(count: float, series: int) -> float:
+def alarm_level(count: float, series: int, dismissed: float = 0.0) -> float:
     """Return the log wealth that signals a change, after `count` outcomes in one of `series` blocks times targets.
+
+    dismissed: the alarms that no trial has confirmed. Each shows that errors reach such a wealth without a change, so
+    the next alarm needs as much again.
 
     >>> round(alarm_level(100.0, 1), 2), round(alarm_level(100.0, 6), 2)
     (9.21, 11.0)
     """
-    return 2.0 * log(max(count, 1.0)) + log(series)
+    return (2.0 * log(max(count, 1.0)) + log(series)) * (1.0 + dismissed)

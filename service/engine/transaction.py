@@ -407,6 +407,7 @@ class Transactions:
                 metrics.oracle_loss.labels(name, target).set(loss)
             restarts = int(policy.changes(locked.state)[0])
             metrics.changes_noticed.labels(name).set(restarts)
+            metrics.alarms_dismissed.labels(name).set(int(policy.dismissed_alarms(locked.state)[0]))
             version, before = self._restarts.get(locked.campaign.number, (locked.model_version, restarts))
             if version == locked.model_version and restarts > before:  # an imported model brings its own restarts
                 log.info("the world has changed; the model restarts", campaign=name, changes=restarts)

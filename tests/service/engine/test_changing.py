@@ -17,9 +17,13 @@ def noticed(metrics):
     return metrics.registry.get_sample_value("cbwk_changes_noticed", {"campaign": "c"})
 
 
-def play(processor, rng, start, rewards):
+def dismissed(metrics):
+    return metrics.registry.get_sample_value("cbwk_alarms_dismissed", {"campaign": "c"})
+
+
+def play(processor, rng, start, rewards, rounds=ROUNDS):
     """Decisions in batches of 20, each with the reward of its arm."""
-    for first in range(start, start + ROUNDS, 20):
+    for first in range(start, start + rounds, 20):
         asked = [Decide("c", f"d{each}", rng.random(2).tolist()) for each in range(first, first + 20)]
         items = [Item(command, 0.0) for command in asked]
         processor.run(items)
@@ -43,3 +47,14 @@ def test_a_change_of_roles_is_noticed_logged_and_counted_once(database):
     assert noticed(metrics) == 1.0
     (line,) = [each for each in logs if "changed" in each["event"]]
     assert (line["campaign"], line["changes"], line["log_level"]) == ("c", 1, "info")
+    assert dismissed(metrics) == 0.0
+
+
+def test_an_alarm_that_outcomes_do_not_confirm_is_counted_and_does_not_restart_the_model(database):
+    metrics, rng = Metrics(), np.random.default_rng(1)
+    processor = BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000, metrics=metrics)
+    processor.run([Item(CreateCampaign(config(budget=10_000, horizon=10_000)), 0.0)])
+    play(processor, rng, 0, {"a": 0.8, "b": 0.1})
+    play(processor, rng, ROUNDS, {"a": 0.5, "b": 0.1}, rounds=20)  # a short excursion raises the alarm
+    play(processor, rng, ROUNDS + 20, {"a": 0.8, "b": 0.1}, rounds=2 * ROUNDS)
+    assert (noticed(metrics), dismissed(metrics)) == (0.0, 1.0)
