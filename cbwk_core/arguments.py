@@ -62,11 +62,11 @@ def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
     return arms.astype(np.int64, copy=False)
 
 
-def checked_learn(learn: ArrayLike, rows: int) -> NDArray[np.bool_]:
+def checked_learn(learn: ArrayLike, rows: int, name: str = "learn") -> NDArray[np.bool_]:
     """Return whether the model learns from the outcomes: one boolean for all rows, or one per row."""
-    flags = as_array("learn", learn)
+    flags = as_array(name, learn)
     if flags.dtype != np.bool_ or flags.shape not in ((), (rows,)):
-        raise ValueError(f"learn must be a boolean or one per row ({rows}), got {flags.dtype} of {flags.shape}")
+        raise ValueError(f"{name} must be a boolean or one per row ({rows}), got {flags.dtype} of {flags.shape}")
     return flags
 
 

@@ -16,7 +16,9 @@ from numpy.typing import ArrayLike
 from cbwk_core.arguments import checked_retired, positive_or_auto
 from cbwk_core.arrays import Array, finite
 from cbwk_core.oracles.build import build_oracle
+from cbwk_core.oracles.halves import forgotten_rewards, halves_of
 from cbwk_core.oracles.oracle import Oracle
+from cbwk_core.oracles.product import Product, ProductState, forgotten
 from cbwk_core.presets import PRESETS, RULES_KNOWN, RULES_VERSION, Preset
 from cbwk_core.problem import Problem
 from cbwk_core.rules import gamma
@@ -129,6 +131,24 @@ class Configuration:
     def first_oracle(self) -> Any:
         """The oracle's state before the first outcome."""
         return self.regressor.init()
+
+    @cached_property
+    def learns_costs_first(self) -> bool:
+        """Whether the oracle learns costs when they come, before their reward is known (`oracles/halves.py`)."""
+        return self.rules >= 4 and self.variant.value_prices and self.halves is not None
+
+    @cached_property
+    def halves(self) -> Product | None:
+        """The regressor of states that have learnt costs before their reward; None if the oracle cannot do that."""
+        return halves_of(self.regressor)
+
+    def regressor_of(self, state: Any) -> Oracle[Any]:
+        """The oracle that this state of it belongs to: the regressor, or its halves."""
+        return self.halves if self.halves is not None and isinstance(state, ProductState) else self.regressor
+
+    def forgotten(self, state: Any) -> Array | float:
+        """How many of the outcomes learnt the oracle has forgotten, (lanes,) or 0, by its state."""
+        return forgotten(state) if isinstance(self.regressor, Product) else forgotten_rewards(state)
 
     @cached_property
     def regressor(self) -> Oracle[Any]:

@@ -16,7 +16,7 @@ from cbwk_core import round as rows_round
 from cbwk_core.arguments import checked_free, checked_uniforms
 from cbwk_core.arrays import Array, Integers, frozen
 from cbwk_core.configuration import Configuration
-from cbwk_core.oracles.newton_state import predicted_with_leverage_of_each
+from cbwk_core.oracles.halves import forgotten_rewards, predicted_of_each
 from cbwk_core.problem import ProblemRows
 from cbwk_core.round import Request
 from cbwk_core.single import serves
@@ -72,10 +72,10 @@ class Group:
         policy, rows = self._policy, len(self._states)
         x = policy.checked_features(features)
         models = [state.oracle for state in self._states]
-        predictions, leverage = predicted_with_leverage_of_each(models, policy.lifted(x[:, 0]))
+        predictions, leverage = predicted_of_each(models, policy.lifted(x[:, 0]))
         account = checked_free(free, rows, policy.resources)
         request = Request(x, predictions, leverage, None, self._problem.hold, checked_uniforms(uniforms, rows))
-        gone = np.array([model.forgotten.item() for model in models])
+        gone = np.concatenate([forgotten_rewards(model) for model in models])
         return rows_round.decide(policy, self._problem, self._state, gone, request, account)
 
     def commit(self, ticket: Ticket) -> list[State]:

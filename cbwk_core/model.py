@@ -80,12 +80,19 @@ def decode(policy: Configuration, data: bytes) -> Model:
     found = snapshot.fingerprint_of(data)
     _check_shape(found, shape_of(policy))
     residuals, learnt = first_residuals(1, 1 + policy.resources), np.zeros(1, dtype=np.int64)
-    blank = Model(policy.regressor.init(), residuals, learnt)
+    blank = Model(blank_oracle(policy, data), residuals, learnt)
     model = snapshot.decode(data, blank, fingerprint=found)
     _check(model, blank, _ROOT)
     if (model.learnt >= LEARNT_MAX).any():
         raise MismatchError(f"{_ROOT}.learnt must be below {LEARNT_MAX}")
     return model
+
+
+def blank_oracle(policy: Configuration, data: bytes) -> Any:
+    """The oracle's state before any data, split if the one in the bytes of a state or a model is."""
+    if policy.halves is not None and snapshot.has(data, "oracle.parts"):
+        return policy.halves.init()
+    return policy.regressor.init()
 
 
 def _check_shape(fingerprint: str, wanted: dict[str, Any]) -> None:

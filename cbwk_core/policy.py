@@ -26,7 +26,7 @@ from cbwk_core.arguments import (
 )
 from cbwk_core.arrays import Array, Integers, Mask, are_finite, finite, folded, frozen
 from cbwk_core.configuration import Configuration
-from cbwk_core.oracles.product import forgotten
+from cbwk_core.oracles.halves import split
 from cbwk_core.round import Request
 from cbwk_core.rules import dual
 from cbwk_core.rules.noise import first_residuals, mean_squares
@@ -79,10 +79,10 @@ class SquareCBwK(Configuration):
         """What a call asks first: it serves one row of one lane, and leaves all else (None) to `round`."""
         return Single(self) if single.serves(self) else None
 
-    @cached_property
-    def _update(self) -> Any:
+    def _update(self, state: State) -> Any:
         """The oracle's `update`, without its checks where it has that: rows are checked here."""
-        return getattr(self.regressor, "update_unchecked", self.regressor.update)
+        oracle = self.regressor_of(state.oracle)
+        return getattr(oracle, "update_unchecked", oracle.update)
 
     def init(self, lanes: int = 1) -> State:
         """The state before the first round."""
@@ -99,7 +99,7 @@ class SquareCBwK(Configuration):
     def quote(self, state: State) -> Quote:
         """Prices, pace and learning rate of the next decision."""
         self._lanes(state)
-        return rows_round.quote(self, self.problem.rows, state, forgotten(state.oracle))
+        return rows_round.quote(self, self.problem.rows, state, self.forgotten(state.oracle))
 
     def decide(
         self,
@@ -137,16 +137,16 @@ class SquareCBwK(Configuration):
             checked_uniforms(uniforms, rows),
         )
         account = self._account(state, free)
-        return rows_round.decide(self, self.problem.rows, state, forgotten(state.oracle), request, account)
+        return rows_round.decide(self, self.problem.rows, state, self.forgotten(state.oracle), request, account)
 
     def predict(self, state: State, features: ArrayLike) -> Array:
         """Reward, then costs in max costs, predicted for every candidate: (n, candidates, 1 + d)."""
         self._lanes(state)
-        return self.regressor.predict(state.oracle, self.lifted(self.checked_features(features)))
+        return self.regressor_of(state.oracle).predict(state.oracle, self.lifted(self.checked_features(features)))
 
     def _predicted(self, state: State, x: Array) -> tuple[Array, Array | None]:
         """Predictions (n, candidates, 1 + d) and leverages (n, candidates), by one product where the oracle can."""
-        lifted, oracle = self.lifted(x), self.regressor
+        lifted, oracle = self.lifted(x), self.regressor_of(state.oracle)
         if hasattr(oracle, "predict_with_leverage"):
             found: tuple[Array, Array | None] = oracle.predict_with_leverage(state.oracle, lifted)
             return found
@@ -205,23 +205,46 @@ class SquareCBwK(Configuration):
         target = self._targets(reward, cost)
         paid = cost * real[:, None]
         released = rows_round.release(self, state, tickets, paid, target, weight, settled=real)
-        return rows_round.teach(self, self._update, released, tickets, target, weight)
+        return rows_round.teach(self, self._update(released), released, tickets, target, weight)
 
-    def teach(self, state: State, tickets: Ticket, rewards: ArrayLike, costs: ArrayLike) -> State:
+    def teach(
+        self,
+        state: State,
+        tickets: Ticket,
+        rewards: ArrayLike,
+        costs: ArrayLike,
+        learn_reward: ArrayLike = True,
+        learn_costs: ArrayLike = True,
+    ) -> State:
         """Let the oracle learn outcomes of decisions that were settled with learn=False: accounts and prices stay.
 
-        For a reward that comes after the costs, and for outcomes that another process has settled.
+        For outcomes that another process has settled, and for rewards that come after the costs. Where the policy
+        `learns_costs_first`, it learns the costs alone when they come (learn_reward=False; any reward is passed) and
+        the reward alone later (learn_costs=False; the costs are passed again). The reward completes an outcome: with it
+        the outcome counts as learnt and its residuals are added.
         """
-        if self._single is not None:
+        if self._single is not None and learn_reward is True and learn_costs is True:
             after = self._single.teach(state, tickets, rewards, costs)
             if after is not None:
                 return after
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
+        real = tickets.arm != NULL_ARM
+        asked = {"learn_reward": learn_reward, "learn_costs": learn_costs}
+        flags = [real & checked_learn(learn, rows, name) for name, learn in asked.items()]
         if not rows:
             return state
-        weight = (tickets.arm != NULL_ARM).astype(np.float64)
+        apart = (flags[0] != flags[1]).any()
+        if apart and not self.learns_costs_first:
+            raise ValueError("this policy learns an outcome when both halves are known")
+        weight = flags[0].astype(np.float64)
         counted = state.booked(learnt=weight.reshape(-1, len(state.books)).sum(axis=0))
-        return rows_round.teach(self, self._update, counted, tickets, self._targets(reward, cost), weight)
+        if apart:
+            counted = counted._replace(oracle=split(state.oracle))
+        update = learn = self._update(counted)
+        if apart:  # the oracle learns the halves of each row; residuals count with the reward
+            halves = np.repeat(np.column_stack(flags), [1, self.resources], axis=1).astype(np.float64)
+            update = lambda oracle, x, y, block, _: learn(oracle, x, y, block, halves)  # noqa: E731
+        return rows_round.teach(self, update, counted, tickets, self._targets(reward, cost), weight)
 
     def cancel(self, state: State, tickets: Ticket) -> State:
         """Void n decisions: their holds and predicted costs go back, nothing is learnt."""
@@ -292,7 +315,7 @@ class SquareCBwK(Configuration):
         stage = two_stage.adopt(self, older, state.stage)
         oracle = state.oracle
         if self.regressor.blocks > older.regressor.blocks:
-            oracle = older.regressor.resize(oracle, self.regressor.blocks)
+            oracle = older.regressor_of(oracle).resize(oracle, self.regressor.blocks)
         if self.variant.value_prices:
             position = dual.value_rescaled(state.position, self.problem.rho / older.problem.rho)
             return state.replaced(position=position)._replace(oracle=oracle, stage=stage)
@@ -320,7 +343,8 @@ class SquareCBwK(Configuration):
 
     def decode(self, data: bytes) -> State:
         """The state of `encode`; a ValueError if the bytes are damaged or belong to another policy."""
-        state: State = snapshot.decode(data, self.init(), fingerprint=self.fingerprint)
+        blank = self.init()._replace(oracle=models.blank_oracle(self, data))
+        state: State = snapshot.decode(data, blank, fingerprint=self.fingerprint)
         return state._replace(books=self.read_books(state.books))
 
     def read_books(self, numbers: ArrayLike) -> Array:

@@ -18,8 +18,9 @@ from scipy.linalg.blas import ddot
 
 from cbwk_core.arrays import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.configuration import Configuration
+from cbwk_core.oracles.halves import predicted_of_one
 from cbwk_core.oracles.newton import Newton
-from cbwk_core.oracles.newton_state import FORGOTTEN, predicted_with_leverage_of_one
+from cbwk_core.oracles.newton_state import FORGOTTEN, NewtonState
 from cbwk_core.rules import dear_arms, dual, gamma, inverse_gap, lagrangian, noise, pace
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, State, columns
 from cbwk_core.ticket import NULL_ARM, POLICY, Choice, Thought, Ticket, TicketRow, only_row
@@ -86,7 +87,7 @@ class Single:
             return None
         lifted = np.ones((candidates, self.dimension + 1)) if self.shared else self.constant_row.copy()
         lifted[..., :-1] = features[0]
-        predictions, leverage = predicted_with_leverage_of_one(state.oracle, lifted)
+        predictions, leverage = predicted_of_one(state.oracle, lifted)
         rounds, learnt, rate = books[ROUND], books[LEARNT], self.gamma
         prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
         u = lagrangian.direction_of_one(prices)
@@ -97,7 +98,8 @@ class Single:
             by_arm = noise.noises_of_one(state.residuals[0], learnt, u * self.ranges)
             variance = sum(by_arm) / candidates
         if rate is None:
-            gone = state.oracle.noticed.item(FORGOTTEN)
+            rewards = state.oracle if type(state.oracle) is NewtonState else state.oracle.parts[0]
+            gone = rewards.noticed.item(FORGOTTEN)
             rate = gamma.practical_gamma_of_one(self.arms + 1, self.parameters, rounds, variance, learnt, gone)
         charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
         scores = lagrangian.scores_of_one(charged, u)
@@ -232,6 +234,8 @@ class Single:
             if type(learn) is not np.ndarray or learn.dtype != _FLAG or learn.shape != (1,):
                 return None
             learn = learn.item()
+        if learn and type(state.oracle) is not NewtonState:
+            return None
         books, (reward, paid_costs) = state.books.tolist()[0], outcome
         books[OPENED] -= 1.0
         books[SETTLED] += 1.0
@@ -253,7 +257,7 @@ class Single:
 
     def teach(self, state: Any, ticket: Any, rewards: Any, costs: Any) -> State | None:
         """The oracle learns the outcome of one decision for a real arm, accounts and prices stay; None for others."""
-        if type(state) is not State or state.books.shape != self.books_shape:
+        if type(state) is not State or type(state.oracle) is not NewtonState or state.books.shape != self.books_shape:
             return None
         row, outcome = only_row(ticket, self.resources, self.dimension), self._outcome(rewards, costs)
         if row is None or outcome is None or row.arm == NULL_ARM:
@@ -292,7 +296,7 @@ class Single:
 
         Hold and predicted cost come and go, so that held, predicted and opened stay as they are.
         """
-        if type(state) is not State or state.books.shape != self.books_shape:
+        if type(state) is not State or type(state.oracle) is not NewtonState or state.books.shape != self.books_shape:
             return None
         candidates, outcome = self._candidates(features), self._outcome(rewards, costs)
         if type(arm) is not np.ndarray or arm.shape != (1,) or arm.dtype != _WHOLE or outcome is None:

@@ -157,6 +157,15 @@ def fingerprint_of(data: bytes) -> str:
     return _parsed_header(*_verified(data))[0]
 
 
+def has(data: bytes, path: str) -> bool:
+    """Return whether the state in the bytes has something at the path, after a check of the bytes for damage.
+
+    >>> has(encode(7, fingerprint="campaign 7"), "rounds")
+    False
+    """
+    return any(entry.path == f"{_ROOT}.{path}" for entry in _parsed_header(*_verified(data))[1])
+
+
 def _collect(value: object, path: str, depth: int, entries: list[tuple[_Entry, bytes]]) -> None:
     """Append the entry of `value` with its bytes, and then those of its elements."""
     if depth > DEPTH_MAX:

@@ -231,13 +231,8 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         y = finite("rewards", rewards, (rows,))
         c = finite("costs", costs, (rows, self.resources)) * real[:, None]
         weight = (real & learn).astype(np.float64)
-        arm = np.where(real, tickets.arm, 0)
-        oracle, books = state.oracle, self._closed(state.books, tickets, lanes)
-        if weight.any():
-            targets = np.concatenate([y[:, None], c / self._cost_unit[arm]], axis=1)
-            block = arm if self.model == "per_arm" else None
-            oracle = self.oracle.update(oracle, _lifted(tickets.features), targets, block, weight)
-            books = self._with_residuals(books, tickets, targets, weight, lanes)
+        books = self._closed(state.books, tickets, lanes)
+        oracle, books = self._learnt(state.oracle, books, tickets, y, c, weight)
         waited = np.maximum(state.account.round - 1.0 - tickets.round.reshape(-1, lanes), 0.0)
         of_real = real.reshape(-1, lanes)
         books = books._replace(
@@ -246,6 +241,35 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         difference = (c / self.problem.unit - tickets.costs) / self.problem.rho
         moved = self.replaced(state.dual, difference.reshape(-1, lanes, self.resources))
         return PricedState(accounts.settled(state.account, tickets.arm, c), oracle, books, moved)
+
+    def teach(
+        self,
+        state: PricedState[Dual],
+        tickets: Ticket,
+        rewards: ArrayLike,
+        costs: ArrayLike,
+        learn_reward: Learn = True,
+        learn_costs: Learn = True,
+    ) -> PricedState[Dual]:
+        """Learn whole outcomes of decisions that were settled with learn=False; the account and the prices stay."""
+        assert np.array_equal(learn_reward, learn_costs), "a peer does not learn costs before their reward"
+        rows = tickets.arm.size
+        y, c = finite("rewards", rewards, (rows,)), finite("costs", costs, (rows, self.resources))
+        weight = ((tickets.arm != NULL_ARM) & learn_reward).astype(np.float64)
+        oracle, books = self._learnt(state.oracle, state.books, tickets, y, c, weight)
+        return state._replace(oracle=oracle, books=books)
+
+    def _learnt(
+        self, oracle: NewtonState, books: Books, tickets: Ticket, rewards: Array, costs: Array, weight: Array
+    ) -> tuple[NewtonState, Books]:
+        """Return the regression and the books after the outcomes that have weight."""
+        if not weight.any():
+            return oracle, books
+        arm = np.maximum(tickets.arm, 0)
+        targets = np.concatenate([rewards[:, None], costs / self._cost_unit[arm]], axis=1)
+        block = arm if self.model == "per_arm" else None
+        taught = self.oracle.update(oracle, _lifted(tickets.features), targets, block, weight)
+        return taught, self._with_residuals(books, tickets, targets, weight, len(books.learnt))
 
     def cancel(self, state: PricedState[Dual], tickets: Ticket) -> PricedState[Dual]:
         """Release the holds and move the prices as a cost of 0 does; the regression does not change."""

@@ -52,6 +52,11 @@ class AggregateState(NamedTuple):
     totals: Array  # (cells, targets), the sum of a cell's targets and its artificial observation
     log_weights: Array  # (lanes, targets, experts), normalised
 
+    def of_targets(self, chosen: slice) -> AggregateState:
+        """Return the state of an oracle for these targets alone."""
+        totals, log_weights = self.totals[:, chosen].copy(), self.log_weights[:, chosen].copy()
+        return self._replace(totals=frozen(totals), log_weights=frozen(log_weights))
+
     def fault(self) -> str | None:
         """Return what is wrong with the numbers of a forged state, after its path; None if nothing is."""
         cells = self.keys.shape[0]

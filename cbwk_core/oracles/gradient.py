@@ -34,6 +34,10 @@ class GradientState(NamedTuple):
         """Return the state with this θ."""
         return self._replace(theta=frozen(theta))
 
+    def of_targets(self, chosen: slice) -> GradientState:
+        """Return the state of an oracle for these targets alone."""
+        return self._replace(theta=frozen(self.theta[..., chosen].copy()))
+
 
 @dataclass(frozen=True)
 class Gradient:

@@ -11,7 +11,7 @@ A⁻¹ follows by Sherman-Morrison and is computed again from A after every `REF
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 
@@ -47,6 +47,7 @@ class Newton:
     has_trials: whether a restarted model first learns beside the old one, and replaces it if it is better (trial.py).
     start: θ of the last coordinate before any data, the mean of the prior that `ridge` weighs.
     forgetting: the weight that old data keep at every update of a block; None keeps everything.
+    watched: how many targets share the false alarms, those of other oracles included; None: these targets.
 
     >>> oracle = Newton(dimension=2, targets=1)
     >>> state = oracle.update(oracle.init(), [[1.0, 0.0], [1.0, 0.0]], [[1.0], [1.0]])
@@ -65,6 +66,7 @@ class Newton:
     watch: bool = False
     has_trials: bool = False
     start: float = 0.0
+    watched: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.link not in LINKS:
@@ -220,7 +222,7 @@ class Newton:
         if wealth <= LEVEL_MIN:
             return new
         # Blocks with outcomes, not all blocks: arms may be added before or after the same outcomes are learnt.
-        series = int(np.count_nonzero(new.watch[lane, :, 0])) * self.targets
+        series = int(np.count_nonzero(new.watch[lane, :, 0])) * (self.watched or self.targets)
         level = alarm_level(count, series, new.dismissed.item(lane))
         if wealth <= level:
             return new
@@ -366,8 +368,7 @@ class Newton:
         Forgetting lets the bound grow with T: every update of a block adds m·ln(1/forgetting) to the logarithm, and
         each restored ridge adds at most its (2R)².
         """
-        cells = self.dimension * self.blocks
-        radius = self.radius or 1.0
+        radius, cells = self.radius or 1.0, self.dimension * self.blocks
         slope = self.sigma.least_slope(radius)
         residual = 1.0 if self.link == "logistic" else 1.0 + radius
         log_det = cells * np.log1p(rounds / (cells * self.ridge))

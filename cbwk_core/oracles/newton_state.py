@@ -54,6 +54,21 @@ class NewtonState(NamedTuple):
         solution[:, :, solution.shape[3] :] = theta.transpose(0, 2, 3, 1)
         return self._replace(solution=frozen(solution))
 
+    def of_targets(self, chosen: slice) -> NewtonState:
+        """Return the state of an oracle for these targets alone; a trial ends without a verdict."""
+        m = self.solution.shape[3]
+        targets = self.solution.shape[2] - m
+        kept = np.arange(targets)[chosen]
+        watched = np.concatenate([[0], *(1 + group * targets + kept for group in range(3))])
+        return NewtonState(
+            solution=frozen(np.delete(self.solution, np.delete(m + np.arange(targets), kept), axis=2)),
+            gram=self.gram,
+            updates=self.updates,
+            watch=frozen(self.watch[..., watched]),
+            noticed=frozen(self.noticed[:, [0, 1, 2, *(3 + kept)]]),
+            dismissed=self.dismissed,
+        )
+
     @property
     def changes(self) -> Array:
         """How many changes of the world were noticed, (lanes,)."""

@@ -6,6 +6,7 @@ a logistic reward with linear costs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.arrays import Array, finite, folded
+from cbwk_core.arrays import Array, Integers, finite, folded
 from cbwk_core.oracles.oracle import Oracle, checked_candidates
 
 
@@ -146,28 +147,52 @@ class Product:
         block: ArrayLike | None = None,
         weight: ArrayLike | None = None,
     ) -> ProductState:
-        """Update every part with its columns of the targets; if one part detects a change, all parts restart."""
+        """Update every part with its columns of the targets; if one part detects a change, all parts restart.
+
+        weight: (n,), or (n, targets) where a row teaches some of the parts only.
+        """
         x = finite("features", features, (None, self.dimension))
         y = finite("targets", targets, (x.shape[0], self.targets))
         index = None if block is None else np.asarray(block)
         w = None if weight is None else np.asarray(weight, dtype=np.float64)
-        updated = self._update_parts(state, x, y, index, w)
+        if w is not None and w.ndim == 2:
+            w = finite("weight", w, (x.shape[0], self.targets))
+        return self._updated(state, [part.update for part in self.parts], x, y, index, w)
+
+    def update_unchecked(
+        self, state: ProductState, x: Array, y: Array, block: Integers | None, weight: Array
+    ) -> ProductState:
+        """`update` for rows that the caller has checked."""
+        updates = [getattr(part, "update_unchecked", part.update) for part in self.parts]
+        return self._updated(state, updates, x, y, block, weight)
+
+    def _updated(
+        self, state: ProductState, updates: Sequence[Any], x: Array, y: Array, index: Any, w: Any
+    ) -> ProductState:
+        updated = self._update_parts(state, updates, x, y, index, w)
         if np.array_equal(changes(updated), changes(state)):
             return updated
         # A part restarted within these rows. The other parts must restart after the same row, so the update is repeated
         # one row at a time.
         for rows in folded(x.shape[0], np.size(changes(updated))):
             before, own, weight = state, None if index is None else index[rows], None if w is None else w[rows]
-            state = self._update_parts(state, x[rows], y[rows], own, weight)
+            state = self._update_parts(state, updates, x[rows], y[rows], own, weight)
             for lane in np.flatnonzero(np.greater(changes(state), changes(before))).tolist():
                 state = self._restart(state, lane)
         return state
 
-    def _update_parts(self, state: ProductState, x: Array, y: Array, index: Any, w: Any) -> ProductState:
+    def _update_parts(
+        self, state: ProductState, updates: Sequence[Any], x: Array, y: Array, index: Any, w: Any
+    ) -> ProductState:
         updated, start = [], 0
-        for part, own in self._pairs(state):
-            updated.append(part.update(own, x, y[:, start : start + part.targets], index, w))
-            start += part.targets
+        for part, own, update in zip(self.parts, state.parts, updates, strict=True):
+            end = start + part.targets
+            if w is None or w.ndim != 2:
+                updated.append(update(own, x, y[:, start:end], index, w))
+            else:
+                weight = w[:, start]
+                updated.append(update(own, x, y[:, start:end], index, weight) if weight.any() else own)
+            start = end
         return ProductState(tuple(updated))
 
     def _restart(self, state: ProductState, lane: int) -> ProductState:

@@ -16,6 +16,7 @@ class Delays:
     A round has the same delay in all lanes, so the runner settles all lanes together.
 
     rounds: the delay of every round. With `varying`, each delay is uniform on 0..rounds.
+    costs_at_once: only the reward is delayed, as with conversions; the costs are known in the round of the decision.
     missing: the share of outcomes, drawn per lane and round, that are never reported. The runner books their cost when
         the delay of their round is over, and the policy learns nothing from them: a decision that expired.
     seed: the seed of the varying delays. It does not depend on the lanes.
@@ -28,6 +29,7 @@ class Delays:
 
     rounds: int = 0
     varying: bool = False
+    costs_at_once: bool = False
     missing: float = 0.0
     seed: int = 0
 

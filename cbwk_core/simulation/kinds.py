@@ -146,6 +146,8 @@ def traffic(seed: int, horizon: int) -> Environment:
 def late_conversions(seed: int, horizon: int) -> Environment:
     """Return conversions of a few percent in eight segments, with costs that a linear model can represent.
 
+    In the suite the costs are known at once, as clicks are, and the conversions late.
+
     >>> late_conversions(0, 100).arms
     4
     """

@@ -7,7 +7,7 @@ All lanes may share one environment, or every lane has an environment of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cbwk_core.arrays import Array, Integers, finite
-from cbwk_core.baselines.policy import Learn, Policy, State
+from cbwk_core.baselines.policy import Policy, State
 from cbwk_core.baselines.throttle import nulled
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.dual_regret import lagrangian_sums
 from cbwk_core.simulation.environment import Environment
+from cbwk_core.simulation.pending import Outcome, PendingOutcomes, pending_outcomes
 from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 
 # Rounds per draw. Fifty arms in fifty dimensions take 1.3 MB per lane.
@@ -85,37 +86,6 @@ class _Chunk(NamedTuple):
     reported: NDArray[np.bool_] | None  # (rounds, lanes), None if all are reported
 
 
-class _Outcome(NamedTuple):
-    """The arguments of `settle` for one round of all lanes."""
-
-    ticket: Ticket
-    rewards: Array
-    costs: Array
-    learn: Learn
-
-
-class _PendingOutcomes:
-    """Outcomes that are not settled yet, by the round in which they become known."""
-
-    def __init__(self, delay: Integers | None) -> None:
-        self._delay = delay
-        self._due: dict[int, list[_Outcome]] = {}
-
-    def add(self, now: int, outcome: _Outcome) -> None:
-        due = now if self._delay is None else now + int(self._delay[now])
-        self._due.setdefault(due, []).append(outcome)
-
-    def pop_known(self, now: int) -> list[_Outcome]:
-        return self._due.pop(now, [])
-
-    def pop_all(self) -> Iterator[_Outcome]:
-        for due in sorted(self._due):
-            yield from self._due.pop(due)
-
-    def __bool__(self) -> bool:
-        return bool(self._due)
-
-
 def run(
     policy: Policy[State],
     environment: Environment | Sequence[Environment],
@@ -158,7 +128,7 @@ def run(
         price_of_each = finite("prices", np.broadcast_to(prices, (len(seeds), policy.resources)), (None, None))
     totals = _Totals(len(seeds), policy.arms, policy.resources, horizon, price_of_each)
     ledger = None if burst == 1 else _Ledger(budget_of_each, totals)
-    pending = _PendingOutcomes(None if delays is None else delays.per_round(horizon))
+    pending = pending_outcomes(policy, delays, horizon)
     is_over, chunk_rounds = False, CHUNK_ROUNDS if burst == 1 else burst
     for start in range(0, horizon, chunk_rounds):
         rounds = min(chunk_rounds, horizon - start)
@@ -176,7 +146,7 @@ def run(
         if is_over and price_of_each is None:  # the bound needs the contexts of all rounds
             break
     for outcome in pending.pop_all():
-        state = policy.settle(state, *outcome)
+        state = pending.settle(policy, state, outcome)
     return totals.runs(budget_of_each)
 
 
@@ -232,7 +202,7 @@ def _stack_lanes_with_null(lanes: Sequence[Array]) -> Array:
 
 
 def _play_chunk(
-    policy: Policy[State], state: State, chunk: _Chunk, start: int, pending: _PendingOutcomes
+    policy: Policy[State], state: State, chunk: _Chunk, start: int, pending: PendingOutcomes
 ) -> tuple[State, Integers]:
     """Return the state after the chunk and the played arms, (rounds, lanes), fewer rounds if the run stops early."""
     rounds, lanes = chunk.uniforms.shape
@@ -246,9 +216,9 @@ def _play_chunk(
         arms[row] = choice.arm
         learn = True if chunk.reported is None else chunk.reported[row]
         reward, costs = chunk.reward[row, lane, choice.arm], chunk.costs[row, lane, choice.arm]
-        pending.add(start + row, _Outcome(choice.ticket, reward, costs, learn))
+        state = pending.add(policy, state, start + row, Outcome(choice.ticket, reward, costs, learn))
         for outcome in pending.pop_known(start + row):
-            state = policy.settle(state, *outcome)
+            state = pending.settle(policy, state, outcome)
         if policy.refresh_due(state):
             state = policy.refresh(state)
     return state, arms

@@ -47,6 +47,7 @@ class Scenario:
     world: the kind of worlds of the runs, run i in the world of seed i. `environment` is then one of them, for sizes.
     cost_max: the max cost of every arm and resource, or one per arm and resource.
     delay: delay of the outcomes as a share of the horizon. varying: delays are uniform up to that share.
+    costs_at_once: only rewards are delayed.
     burst: number of rounds that are decided from one state.
     missing: share of the outcomes that are never reported.
     horizon_ratio: the horizon that the policies get, divided by the true horizon.
@@ -66,6 +67,7 @@ class Scenario:
     link: str = "identity"
     delay: float = 0.0
     varying: bool = False
+    costs_at_once: bool = False
     burst: int = 1
     missing: float = 0.0
     horizon_ratio: float = 1.0
@@ -82,7 +84,12 @@ class Scenario:
     @property
     def delays(self) -> Delays:
         """Delays in rounds, and the share of missing outcomes."""
-        return Delays(rounds=round(self.delay * self.horizon), varying=self.varying, missing=self.missing)
+        return Delays(
+            rounds=round(self.delay * self.horizon),
+            varying=self.varying,
+            costs_at_once=self.costs_at_once,
+            missing=self.missing,
+        )
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -296,7 +303,7 @@ def _worlds() -> list[Scenario]:
         _kind("seasons", kinds.seasons, 5_000, (0.25,)),
         _kind("bursts of 50", kinds.linear_world, 5_000, (0.25,), burst=50),
         _kind("200 arms, shared", kinds.many_arms, 2_000, (0.25,)),
-        _kind("late conversions", kinds.late_conversions, 8_000, (0.06,), delay=0.025, varying=True),
+        _kind("late conversions", kinds.late_conversions, 8_000, (0.06,), delay=0.1, varying=True, costs_at_once=True),
     ]
 
 

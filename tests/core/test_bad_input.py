@@ -106,6 +106,7 @@ FOREIGN = {"nothing", "text", "a mapping", "an object", "a number", "an array", 
 NOT_BYTES = {"nothing", "text", "a mapping", "an object", "a number", "an array", "a tuple"}
 
 OUTCOME = {"rewards": NUMBERS | ROWS, "costs": NUMBERS | TABLE}
+HALVES = ("learn_reward", "learn_costs")
 TICKET = {"tickets": FOREIGN | {"a whole choice", "of another dimension"}}
 METHODS = {
     "init": {"lanes": {"nothing", "text", "an object", "zero", "a fraction", "a boolean"}},
@@ -124,7 +125,7 @@ METHODS = {
     "mean_squared_errors": {"state": FOREIGN},
     "commit": {"state": FOREIGN, "ticket": TICKET["tickets"]},
     "settle": {"state": FOREIGN, **TICKET, **OUTCOME, "learn": BOOLEANS | {"nothing"}},
-    "teach": {"state": FOREIGN, **TICKET, **OUTCOME},
+    "teach": {"state": FOREIGN, **TICKET, **OUTCOME, **dict.fromkeys(HALVES, BOOLEANS | {"nothing"})},
     "cancel": {"state": FOREIGN, **TICKET},
     "correct": {"state": FOREIGN, **TICKET, "costs": OUTCOME["costs"]},
     "learn": {"state": FOREIGN, "features": FEATURES, "arm": ARMS_GIVEN, **OUTCOME},
@@ -164,7 +165,7 @@ def good_arguments(policy, rows, method=""):
         "tickets": choice.ticket,
         "rewards": rng.random(rows),
         "costs": rng.random((rows, RESOURCES)),
-        "learn": np.full(rows, True),
+        **dict.fromkeys(("learn", *HALVES), np.full(rows, True)),
         "arm": np.arange(rows) % ARMS,
         "older": policy,
         "numbers": state.books,
@@ -260,7 +261,7 @@ def test_every_method_of_the_policy_and_every_argument_is_in_the_table():
         if not name.startswith("_")
     }
     # For the library itself: their arguments were checked before, or are being checked.
-    for name in ("make_oracle", "oracle_regrets", "lifted", "checked_features"):
+    for name in ("make_oracle", "oracle_regrets", "lifted", "checked_features", "regressor_of", "forgotten"):
         public.pop(name)
     assert public == {name: words.keys() for name, words in METHODS.items()}
 

@@ -15,6 +15,7 @@ from cbwk_core.simulation import LinearEnvironment, run
 from cbwk_core.simulation.worlds import SegmentEnvironment
 from cbwk_core.static_optimum import static_optimum
 from cbwk_core.ticket import NULL_ARM
+from tests.core.oracles.cases import arrays_in
 
 ARMS, DIMENSION, RESOURCES = 3, 4, 2
 PEERS = (PricedThompson, PricedUCB, Resolving, LagrangeCBwK)
@@ -43,6 +44,21 @@ def played(policy, rounds, seed=0, delay=0):
             if arm != NULL_ARM:
                 rows.append((ticket.features[0], reward[0], costs[0], arm))
     return state, rows
+
+
+@every_peer
+@pytest.mark.parametrize("model", ["shared", "per_arm"])
+def test_settling_first_and_teaching_later_is_settling_with_learning(peer, model):
+    policy, rng = peer(problem=problem(), model=model), np.random.default_rng(3)
+    state, _ = played(policy, 12)
+    ticket = policy.decide(
+        state, rng.random((1, DIMENSION) if model == "per_arm" else (1, ARMS, DIMENSION)), [0.5]
+    ).ticket
+    state, reward, costs = policy.commit(state, ticket), rng.random(1), rng.random((1, RESOURCES))
+    at_once = policy.settle(state, ticket, reward, costs)
+    apart = policy.teach(policy.settle(state, ticket, reward, costs, learn=False), ticket, reward, costs)
+    for one, other in zip(arrays_in(at_once), arrays_in(apart), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @every_peer

@@ -172,6 +172,40 @@ def test_every_outcome_is_settled_once_when_its_delay_is_over(delays):
         assert state == min(committed + delay[committed] + 1, 150)
 
 
+@dataclass
+class HalvesRecorder(Recorder):
+    """A recorder that is taught; `learns_costs_first` says in which halves."""
+
+    learns_costs_first: bool = True
+    taught: list = field(default_factory=list)
+
+    def teach(self, state, tickets, rewards, costs, learn_reward=True, learn_costs=True):
+        self.taught.append((state, int(tickets.round[0]), rewards, costs, learn_reward, learn_costs))
+        return state
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_costs_at_once_are_settled_in_their_round_and_rewards_are_taught_when_their_delay_is_over(first):
+    policy, prompt = HalvesRecorder(SHARED.arms, SHARED.resources, learns_costs_first=first), recorded()[0]
+    delays = Delays(rounds=7, varying=True, seed=5, costs_at_once=True)
+    run(policy, SHARED, horizon=150, budget=10.0, seeds=(3, 4), delays=delays)
+    assert [(state, committed) for state, committed, *_ in policy.settled] == [(i + 1, i) for i in range(150)]
+    for late, mine in zip(policy.settled, prompt.settled, strict=True):
+        np.testing.assert_array_equal(late[4], mine[4])  # costs
+        assert late[5] is False  # learn
+    delay, rewards = delays.per_round(150), [each for each in policy.taught if each[4]]
+    assert sorted(committed for _, committed, *_ in rewards) == list(range(150))
+    assert all(state == min(committed + delay[committed] + 1, 150) for state, committed, *_ in rewards)
+    assert all(learn_costs is not first for *_, learn_costs in rewards)
+    costs = [(state, committed, learn) for state, committed, _, _, is_reward, learn in policy.taught if not is_reward]
+    assert costs == ([(i + 1, i, True) for i in range(150)] if first else [])
+
+
+def test_a_policy_that_cannot_be_taught_apart_from_settling_has_no_costs_at_once():
+    with pytest.raises(ValueError, match="costs_at_once needs a policy that has `teach`, got Recorder"):
+        recorded(delays=Delays(rounds=3, costs_at_once=True))
+
+
 def test_delays_change_the_time_of_outcomes_and_not_their_values():
     prompt, prompt_runs = recorded()
     late, late_runs = recorded(delays=LATE)
