@@ -214,6 +214,20 @@ def packed(thought: Thought, probabilities: NDArray[np.float64], in_full: Sequen
     ]
 
 
+def lessons_from(campaign: Campaign, outcomes: Sequence[Mapping[Any, Any]]) -> tuple[Any, Any, Any, Any]:
+    """Returns what stored outcomes teach, as `policy.teach` takes it: rewards, costs, and whether each is learnt.
+
+    Costs that are not booked with the reward were learnt when they were booked, from rules 4 on.
+    """
+    taught = [orjson.loads(row["taught"]) for row in outcomes]
+    numbers = np.array([[reward or 0.0, *costs] for reward, *costs in taught], dtype=np.float64)
+    if not campaign.policy.learns_costs_first:
+        return numbers[:, 0], numbers[:, 1:], True, True
+    learn_reward = np.array([reward is not None for reward, *_ in taught])
+    learn_costs = np.array([row["spent"] is not None for row in outcomes])
+    return numbers[:, 0], numbers[:, 1:], learn_reward, learn_costs
+
+
 def _full(predictions: NDArray[np.float64], shares: NDArray[np.float64]) -> bytes:
     return _FULL + predictions.astype("<f8").tobytes() + shares.astype("<f8").tobytes()
 

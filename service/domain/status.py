@@ -47,6 +47,7 @@ class Teaches(StrEnum):
     """Whether the oracle learns from a transition."""
 
     NO = "no"
+    COSTS = "the costs, from rules 4 on"
     YES = "yes"
     WITH_REWARD = "yes, unless no reward came and `missing_reward` is null"
 
@@ -64,7 +65,7 @@ class Transition(NamedTuple):
 TRANSITIONS = (
     Transition((), Event.DECIDED, "held", Movement.HOLD, Teaches.NO),
     Transition(("held",), Event.REWARD, "rewarded", Movement.NONE, Teaches.NO),
-    Transition(("held",), Event.COSTS, "charged", Movement.SETTLE, Teaches.NO),
+    Transition(("held",), Event.COSTS, "charged", Movement.SETTLE, Teaches.COSTS),
     Transition(("held",), Event.BOTH, "settled", Movement.SETTLE, Teaches.YES),
     Transition(("rewarded",), Event.COSTS, "settled", Movement.SETTLE, Teaches.YES),
     Transition(("charged",), Event.REWARD, "settled", Movement.NONE, Teaches.YES),
@@ -98,7 +99,7 @@ class Effect(NamedTuple):
     costs: list[int] | None = None  # logged
     held: list[int] | None = None  # change of the accounts
     spent: list[int] | None = None  # change of the accounts
-    taught: list[Any] | None = None  # what the oracle learns: the scaled reward, then the costs
+    taught: list[Any] | None = None  # what the oracle learns: the scaled reward or None, then the costs
     warnings: Sequence[str] = ()
 
 
@@ -157,6 +158,11 @@ class DecisionRecord:
         return last
 
 
+def is_learnt(outcome: Any) -> bool:
+    """Whether the oracle has learnt the decision with this row of table outcome; costs alone are a half of it."""
+    return outcome["taught"] is not None and outcome["status"] != "charged"
+
+
 def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effect | None:
     """Costs, a reward or both arrive; None if they are known."""
     new_reward = report.reward is not None and record.reward is None
@@ -168,7 +174,8 @@ def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effe
         return None
     transition = _AFTER[record.status, event]
     movement, late = transition.movement, transition.to == "late"
-    warnings, held, spent, taught = [*report.warnings], None, None, None
+    warnings, held, spent = [*report.warnings], None, None
+    taught: list[Any] | None = None
     if movement is Movement.SETTLE:
         hold, spent = record.hold, report.costs or []
         held = [-amount for amount in hold]
@@ -182,6 +189,8 @@ def reported(campaign: Campaign, record: DecisionRecord, report: Report) -> Effe
         costs = (record.costs if report.costs is None else report.costs) or []
         assert reward is not None, "both halves are known"
         taught = [campaign.reward(reward)[0], *costs]
+    elif transition.teaches is Teaches.COSTS and campaign.policy.learns_costs_first:
+        taught = [None, *(report.costs or [])]
     if report.reward is not None and not late and campaign.reward(report.reward)[1]:
         warnings.append(CLIPPED)
     kind, warnings = ("late", [*warnings, LATE]) if late else ("reported", warnings)

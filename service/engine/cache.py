@@ -21,7 +21,7 @@ from sqlalchemy import Connection, select
 from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
-from service.domain.decision_rows import tickets_from
+from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account
 from service.engine.large_campaigns import is_large
 from service.engine.models import begun_model
@@ -78,7 +78,7 @@ class CachedCampaign(NamedTuple):
     sequence: int
     model_version: int
     bytes: int
-    unsaved: int = 0  # outcomes that had to be folded because no snapshot has them
+    unsaved: int = 0  # outcomes and halves that had to be folded because no snapshot has them
     remainder: Remainder | None = None
 
 
@@ -90,7 +90,7 @@ class Cache:
 
     def __init__(self, bytes_max: int, work_max: int = DECIDE_WORK_MAX) -> None:
         self.history: object = None  # of the database that has what is cached: see `store.writer.history_of`
-        self.unsaved: dict[int, int] = defaultdict(int)  # outcomes learnt since a campaign's last snapshot
+        self.unsaved: dict[int, int] = defaultdict(int)  # outcomes and halves learnt since a campaign's last snapshot
         self.due: set[int] = set()  # campaigns that need a snapshot
         self.large: dict[str, Campaign] = {}  # by id, see `large_campaigns.is_large`; one that is dropped stays here
         self._bytes_max, self._work_max = bytes_max, work_max
@@ -125,11 +125,12 @@ class Cache:
         remainder: Remainder | None = None,
         learnt: int = 0,
     ) -> None:
-        """Cache a state that was committed; it has learnt this many more outcomes."""
+        """Cache a state that was committed; it has learnt this many more outcomes and halves."""
         number = campaign.number
         known = self._campaigns.get(number)
-        if known is not None and known.campaign is campaign:
-            size = known.bytes  # the arrays of a state keep their shapes as long as its configuration does
+        # The arrays keep their shapes until the configuration changes or the first half is learnt alone.
+        if known is not None and known.campaign is campaign and type(known.state.oracle) is type(state.oracle):
+            size = known.bytes
         else:
             size = _size_of(state)
             if is_large(campaign, self._work_max):
@@ -207,11 +208,11 @@ def current(connection: Connection, cache: Cache, row: Mapping[str, Any]) -> Cac
         newer = load_campaign(connection, number, row["config_version"])
         state = newer.policy.adopt(campaign.policy, state)
         campaign = newer
+    folded = 0
     if known.sequence < row["sequence"]:
-        state = _folded(connection, campaign, state, known.sequence, row["sequence"])
+        state, folded = _folded(connection, campaign, state, known.sequence, row["sequence"])
     books = campaign.policy.read_books(np.frombuffer(row["books"], dtype="<f8"))
-    now = state._replace(books=books)
-    unsaved = int(now.learnt[0] - known.state.learnt[0]) if cold else 0
+    now, unsaved = state._replace(books=books), folded if cold else 0
     return CachedCampaign(campaign, now, row["sequence"], row["model_version"], known.bytes, unsaved)
 
 
@@ -278,15 +279,16 @@ def _beginning(connection: Connection, row: Mapping[str, Any]) -> CachedCampaign
     return CachedCampaign(campaign, state, imported.sequence, version, 0)
 
 
-def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> State:
-    """The state with everything learnt in (after, until], in the order of the log."""
-    outcome, decision = tables.outcome, tables.decision
+def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> tuple[State, int]:
+    """The state with everything learnt in (after, until], in the order of the log, and how many rows that were."""
+    outcome, decision, folded = tables.outcome, tables.decision, 0
     while True:
         rows = (
             connection.execute(
                 select(
                     outcome.c.sequence.label("learnt_at"),
                     outcome.c.taught,
+                    outcome.c.spent,
                     decision.c.arm,
                     decision.c.round,
                     decision.c.context,
@@ -311,11 +313,10 @@ def _folded(connection: Connection, campaign: Campaign, state: State, after: int
             .all()
         )
         if not rows:
-            return state
+            return state, folded
         state = _taught(campaign, state, [dict(row) for row in rows])
-        after = rows[-1]["learnt_at"]
+        after, folded = rows[-1]["learnt_at"], folded + len(rows)
 
 
 def _taught(campaign: Campaign, state: State, rows: Sequence[Mapping[str, Any]]) -> State:
-    taught = np.array([json.loads(row["taught"]) for row in rows], dtype=np.float64)
-    return campaign.policy.teach(state, tickets_from(campaign, rows), taught[:, 0], taught[:, 1:])
+    return campaign.policy.teach(state, tickets_from(campaign, rows), *lessons_from(campaign, rows))

@@ -24,21 +24,22 @@ from service.store.statements import Prepared, array_of, execute, run_on_arrays
 
 
 class Lesson(NamedTuple):
-    """An outcome that the policy does not know yet."""
+    """An outcome, or a half of one, that the policy does not know yet."""
 
     row: Any  # of table decision
-    reward: float  # scaled
+    reward: float  # scaled; 0 if it is not known
     costs: list[int]
     booked: bool  # its costs are booked now: the policy's own account and prices move
-    learn: bool  # both halves are known: the oracle learns
+    learn_reward: bool  # both halves are known: the oracle learns the reward, and the outcome counts as learnt
+    learn_costs: bool  # the oracle learns the costs
 
 
 class LockedCampaign:
     """A campaign locked by a transaction. Its state and ledger move here; a failed transaction discards them."""
 
     one_by_one = False  # each outcome is taught at once, and one that would spoil the model is not learnt
-    to_learn = 0  # lessons that the oracle learns from
-    learnt = 0  # outcomes learnt in this transaction
+    to_learn = 0  # lessons that complete an outcome
+    learnt = 0  # outcomes and halves learnt in this transaction
     expired = 0
     above_hold = 0
     quarantined = 0

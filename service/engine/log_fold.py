@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select
 
 from cbwk_core import two_stage
 from cbwk_core.model import model_of, with_model
-from service.domain.decision_rows import tickets_from
+from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account, Ledger
 from service.domain.stage_one import STAGE
 from service.engine.cache import load_campaign
@@ -131,8 +131,7 @@ def _settle(locked: LockedCampaign, event: Event) -> None:
     elif moved is not None:
         locked.state = policy.settle(locked.state, ticket, np.zeros(1), moved, learn=False)
     if row["taught"] is not None:
-        reward, *costs = json.loads(row["taught"])
-        locked.state = policy.teach(locked.state, ticket, np.array([reward]), np.array([costs], dtype=np.float64))
+        locked.state = policy.teach(locked.state, ticket, *lessons_from(locked.campaign, [row]))
 
 
 def _change(database: Database, locked: LockedCampaign, row: Any) -> None:

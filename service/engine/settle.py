@@ -11,7 +11,17 @@ from cbwk_core import NULL_ARM
 from service.domain import status
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import tickets_from
-from service.domain.status import ABOVE_HOLD, COST_MISSING, FINAL, ROUNDED, DecisionRecord, Effect, Movement, Report
+from service.domain.status import (
+    ABOVE_HOLD,
+    COST_MISSING,
+    FINAL,
+    ROUNDED,
+    DecisionRecord,
+    Effect,
+    Movement,
+    Report,
+    is_learnt,
+)
 from service.engine.changes import Lesson, LockedCampaign, to_json
 from service.engine.commands import Answer, Feedback
 from service.money import micros_rounded_up
@@ -92,7 +102,7 @@ def _body(locked: LockedCampaign, record: DecisionRecord, outcome: Any) -> dict[
         "campaign_id": locked.campaign.id,
         "decision_id": record.row["decision_id"],
         "status": outcome["status"],
-        "learned": outcome["taught"] is not None,
+        "learned": is_learnt(outcome),
         "policy_version": outcome["policy_version"],
         "warnings": orjson.loads(outcome["warnings"]) if outcome["warnings"] else [],
     }
@@ -145,18 +155,19 @@ def _moved_policy(locked: LockedCampaign, record: DecisionRecord, effect: Effect
         else:
             locked.state = policy.correct(locked.state, ticket, np.array([effect.spent], dtype=np.float64))
         return None
-    learn = effect.taught is not None
-    if not learn and effect.spent is None:
+    booked = effect.spent is not None
+    if effect.taught is None and not booked:
         return None
-    reward, *costs = effect.taught or (0.0, *(effect.spent or ()))
-    locked.lessons.append(Lesson(record.row, reward, costs, effect.spent is not None, learn))
-    locked.to_learn += learn
+    reward, *costs = effect.taught or (None, *(effect.spent or ()))
+    learn_costs = effect.taught is not None and (booked or not policy.learns_costs_first)
+    locked.lessons.append(Lesson(record.row, reward or 0.0, costs, booked, reward is not None, learn_costs))
+    locked.to_learn += reward is not None
     if locked.one_by_one:
         try:
             teach(locked)
         except Unsound:
-            locked.lessons[-1] = locked.lessons[-1]._replace(learn=False)
-            locked.to_learn -= 1
+            locked.lessons[-1] = locked.lessons[-1]._replace(learn_reward=False, learn_costs=False)
+            locked.to_learn -= reward is not None
             teach(locked)
             locked.quarantined += 1
             return None
@@ -175,16 +186,18 @@ def teach(locked: LockedCampaign) -> None:
     rewards = np.array([lesson.reward for lesson in locked.lessons])
     costs = np.array([lesson.costs for lesson in locked.lessons], dtype=np.float64)
     policy, state = locked.campaign.policy, locked.state
-    booked = np.array([lesson.booked for lesson in locked.lessons])
-    learn = np.array([lesson.learn for lesson in locked.lessons])
-    if booked.all():
+    booked, learn_reward, learn_costs = np.array([lesson[3:] for lesson in locked.lessons]).T
+    learn, whole = learn_reward | learn_costs, (learn_reward == learn_costs).all()
+    if booked.all() and whole:
         state = policy.settle(state, tickets, rewards, costs, learn)
-    else:  # some costs were booked earlier; the oracle learns all outcomes in their order
+    else:  # some halves come alone; the oracle learns all of them in their order
         state = policy.settle(state, tickets.rows(booked), rewards[booked], costs[booked], learn=False)
-        state = policy.teach(state, tickets.rows(learn), rewards[learn], costs[learn])
-    if locked.to_learn and not policy.is_finite(state):
+        halves = () if whole else (learn_reward[learn], learn_costs[learn])
+        state = policy.teach(state, tickets.rows(learn), rewards[learn], costs[learn], *halves)
+    learnt = int(learn.sum())
+    if learnt and not policy.is_finite(state):
         raise Unsound
     locked.state = state
-    locked.learnt += locked.to_learn
+    locked.learnt += learnt
     locked.lessons.clear()
     locked.to_learn = 0

@@ -116,12 +116,12 @@ def _start(connection: Connection, head: StoredCampaign, rounds_max: int) -> tup
 def _windows(
     database: Database, head: StoredCampaign, after: int, advanced: Advanced
 ) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Yields consecutive decisions of the log and their outcomes."""
+    """Yields consecutive decisions of the log and their outcomes, without those of costs whose reward is missing."""
     decision, outcome = tables.decision, tables.outcome
     number, last = head.campaign.number, head.sequence
     decisions = select(*(decision.c[name] for name in _COLUMNS)).where(decision.c.campaign == number)
     outcomes = select(outcome.c.decision, outcome.c.status, outcome.c.taught).where(
-        outcome.c.campaign == number, outcome.c.sequence <= last
+        outcome.c.campaign == number, outcome.c.sequence <= last, outcome.c.status != "charged"
     )
     for start in range(after, last, WINDOW):
         until = min(start + WINDOW, last)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from service.domain.campaign import Campaign
-from service.domain.status import DecisionRecord
+from service.domain.status import DecisionRecord, is_learnt
 from service.reads.formats.columns import CommaSeparated, ParquetFile
 from service.reads.formats.form import Exported, Form
 from service.reads.formats.lines import DecisionServiceLines, JsonLines
@@ -59,7 +59,7 @@ def _learnt(connection: Connection, stored: StoredCampaign) -> int:
     query = query.where(
         outcome.c.campaign == stored.campaign.number,
         outcome.c.sequence <= stored.sequence,
-        outcome.c.taught.is_not(None),
+        tables.is_learnt,
         decision.c.actions.is_(None),
     )
     return int(connection.execute(query).scalar_one())
@@ -79,5 +79,5 @@ def export_page(connection: Connection, export: Export, after: int) -> tuple[byt
 
 
 def _record(campaign: Campaign, record: DecisionRecord, until: int) -> dict[str, Any]:
-    learned = any(outcome["taught"] is not None and outcome["sequence"] <= until for outcome in record.outcomes)
+    learned = any(is_learnt(outcome) and outcome["sequence"] <= until for outcome in record.outcomes)
     return {**decision_item(campaign, record), **request_of(record.row), "learned": learned}

@@ -88,9 +88,9 @@ def _delays(recent: Sequence[Row]) -> dict[str, Any]:
 def _losses(connection: Connection, stored: StoredCampaign) -> list[dict[str, Any]]:
     points = min(LOSS_POINTS_MAX, stored.sequence)
     ends = [stored.sequence * (point + 1) // points for point in range(points)]
-    number, learnt = tables.outcome.c.sequence, tables.outcome.c.taught.is_not(None)
+    number = tables.outcome.c.sequence
     samples = [
-        _newest(connection, stored, number > start, number <= end, learnt, limit=LOSS_OUTCOMES_MAX)
+        _newest(connection, stored, number > start, number <= end, tables.is_learnt, limit=LOSS_OUTCOMES_MAX)
         for start, end in zip([0, *ends], ends, strict=False)
     ]
     return [_loss(stored, rows) for rows in samples if rows]

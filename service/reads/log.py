@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, or_, select
 
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import answer_of, explanation_of
-from service.domain.status import DecisionRecord
+from service.domain.status import DecisionRecord, is_learnt
 from service.ids import is_id
 from service.problems import NotFound
 from service.reads.shared import (
@@ -181,6 +181,6 @@ def _outcome(campaign: Campaign, row: Row) -> dict[str, Any]:
         "reward": row["reward"],
         "costs": by_resource_or_none(campaign, parsed(row["costs"])),
         "spent": by_resource_or_none(campaign, parsed(row["spent"])),
-        "learned": row["taught"] is not None,
+        "learned": is_learnt(row),
         "warnings": parsed(row["warnings"], []),
     }

@@ -119,7 +119,7 @@ def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_hol
         select(func.count(), *sums)
         .select_from(decision)
         .join(outcome, tables.decision_of_outcome)
-        .where(*within, outcome.c.taught.is_not(None), outcome.c.sequence <= stored.sequence)
+        .where(*within, tables.is_learnt, outcome.c.sequence <= stored.sequence)
     ).one()
     known, count = int(row[0]), int(row[0]) + decisions - plays
     pairs = [(float(row[1 + 2 * i] or 0), float(row[2 + 2 * i] or 0)) for i in range(len(columns))]

@@ -164,7 +164,8 @@ outcome = _of_campaign(
     Column("costs", Text, nullable=True),  # as booked
     Column("spent", Text, nullable=True),  # the change of `spent`
     Column("released", Boolean, nullable=False),  # whether it releases the hold
-    Column("taught", Text, nullable=True),  # what the oracle learns: reward in [0, 1], then costs; NULL: nothing
+    # What the oracle learns: reward in [0, 1], null before it is known, then costs; NULL: nothing.
+    Column("taught", Text, nullable=True),
     Column("policy_version", BigInteger, nullable=False),
     Column("warnings", Text, nullable=True),
     Column("at", BigInteger, nullable=False),
@@ -191,6 +192,9 @@ def outcome_digest(row: Mapping[str, Any]) -> bytes:
 
 # Joins an outcome with its decision.
 decision_of_outcome = (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision)
+
+# Whether the oracle has learnt the decision of an outcome with it; the costs of a charged one are a half of it.
+is_learnt = outcome.c.taught.is_not(None) & (outcome.c.status != "charged")
 
 # Changes of budgets, and corrections of `spent`.
 grant = _of_campaign(

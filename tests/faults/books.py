@@ -189,7 +189,7 @@ def _outcome_row(row: Any) -> OutcomeRow:
         costs=_amounts(row["costs"]),
         spent=_amounts(row["spent"]),
         released=bool(row["released"]),
-        taught=row["taught"] is not None,
+        taught=row["taught"] is not None and row["status"] != "charged",  # costs alone are a half of a lesson
         policy_version=row["policy_version"],
         warnings=tuple(json.loads(row["warnings"] or "[]")),
         at=row["at"],

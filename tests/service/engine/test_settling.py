@@ -232,7 +232,8 @@ def test_a_reward_after_a_charged_decision_has_expired_is_logged_and_not_learnt(
     late, again = with_campaign(database, play)
     assert (late.body["status"], late.body["learned"], late.body["warnings"]) == ("late", False, ["late_not_learnt"])
     assert (again.body, again.replayed) == (late.body, True)
-    assert sum(row["taught"] is not None for row in rows(database, tables.outcome)) == 1
+    taught = [row["taught"] for row in rows(database, tables.outcome)]
+    assert taught == ["[null,250000,1000000]", "[0.0,250000,1000000]", None]
     assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
 
 
