@@ -157,10 +157,7 @@ class SquareCBwK(Configuration):
         return np.full(self._lanes(state), getattr(state.oracle, "changes", 0), dtype=np.int64)
 
     def dismissed_alarms(self, state: State) -> Integers:
-        """How often the oracle suspected a change that outcomes did not confirm, (lanes,); 0 if it does not watch.
-
-        Many mean that the model cannot represent the world: features or interactions of them are missing.
-        """
+        """How often the oracle suspected a change that outcomes did not confirm, (lanes,): many mean a wrong model."""
         return np.full(self._lanes(state), getattr(state.oracle, "dismissed", 0), dtype=np.int64)
 
     def mean_squared_errors(self, state: State) -> Array:
@@ -220,8 +217,7 @@ class SquareCBwK(Configuration):
 
         For outcomes that another process has settled, and for rewards that come after the costs. Where the policy
         `learns_costs_first`, it learns the costs alone when they come (learn_reward=False; any reward is passed) and
-        the reward alone later (learn_costs=False; the costs are passed again). The reward completes an outcome: with it
-        the outcome counts as learnt and its residuals are added.
+        the reward alone later (learn_costs=False; the costs are passed again), which completes the outcome.
         """
         if self._single is not None and learn_reward is True and learn_costs is True:
             after = self._single.teach(state, tickets, rewards, costs)

@@ -18,7 +18,7 @@ ints, floats, bools and strings. The bytes are:
     leaves     the raw little-endian bytes of the leaves, each starting at a multiple of 8
     checksum   blake2b, 16 bytes, of everything before
 
-Equal states give equal bytes, so a digest identifies them. The checksum detects damage. Forged entries are refused, too.
+Equal states give equal bytes, so a digest identifies them. The checksum detects damage; forged entries are refused.
 """
 
 from __future__ import annotations
