@@ -169,7 +169,7 @@ def plausible_weights(
     >>> options = {"left": 1000 * one[0], "share": one[0], "parameters": 2}
     >>> scores, leverage = np.array([[0.5, 0.4, 0.0]]), np.array([[0.01, 0.01]])
     >>> plausible_weights(scores, leverage, one, one, **options)[0].round(3)
-    array([[0.774, 0.226, 0.   ]])
+    array([[0.748, 0.252, 0.   ]])
     """
     rows, columns = scores.shape
     count: Array | int = columns

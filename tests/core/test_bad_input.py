@@ -120,6 +120,7 @@ METHODS = {
         "holds": HOLDS,
     },
     "changes": {"state": FOREIGN},
+    "dismissed_alarms": {"state": FOREIGN},
     "is_finite": {"state": FOREIGN},
     "predict": {"state": FOREIGN, "features": FEATURES},
     "mean_squared_errors": {"state": FOREIGN},

@@ -23,6 +23,7 @@ from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.history import History, Operation, micros_of
 
 INTERNAL_ERROR = 500
+COST_MISSING = "cost_missing"
 # The reasons of answers that take no round and are not stored.
 UNSTORED = frozenset({"archived", "paused", "ended"})
 # The transitions of a decision's state, as documented.
@@ -187,13 +188,20 @@ def _authorised(books: Books, costs: dict[int, tuple[int, ...]]) -> Iterator[Fin
 
 def _reported_costs(books: Books, reported: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
     """Return the costs that the client sent, by decision."""
-    numbers = {row.decision_id: row.sequence for row in books.decisions}
+    rows = {row.decision_id: row for row in books.decisions}
     found = {}
     for operation in reported:
-        costs = operation.body.get("costs")
-        if costs is not None and operation.decision_id in numbers:
-            found[numbers[operation.decision_id]] = tuple(micros_of(costs.get(name, 0)) for name in books.resources)
+        costs, row = operation.body.get("costs"), rows.get(operation.decision_id)
+        if costs is not None and row is not None:
+            found[row.sequence] = _amounts(costs, row.hold if costs else None, books)
     return found
+
+
+def _amounts(costs: dict[str, float], hold: tuple[int, ...] | None, books: Books) -> tuple[int, ...]:
+    """Return the costs of every resource in millionths; for a resource that is left out the hold, or 0 without one."""
+    missing = hold or (0,) * len(books.resources)
+    named = zip(books.resources, missing, strict=True)
+    return tuple(micros_of(costs[name]) if name in costs else amount for name, amount in named)
 
 
 def _states(books: Books) -> Iterator[Finding]:
@@ -250,9 +258,11 @@ def _missing_reports(books: Books, reported: Sequence[Operation]) -> Iterator[Fi
         rows = outcomes[numbers.get(operation.decision_id, 0)]
         if not any(_answered_by(row, operation.answer) for row in rows):
             yield Finding("lost", books.campaign, f"report {operation.body}, answered {operation.answer}")
+    holds = {row.sequence: row.hold for row in books.decisions}
     for number, rows in outcomes.items():
+        hold = holds.get(number)
         for row in rows:
-            if row.kind != "expired" and not any(_is_of(row, operation, books) for operation in sent[number]):
+            if row.kind != "expired" and not any(_is_of(row, operation, hold, books) for operation in sent[number]):
                 yield Finding("unasked", books.campaign, f"outcome {row.sequence} of decision {number}: {row}")
 
 
@@ -261,11 +271,16 @@ def _answered_by(row: OutcomeRow, answer: dict[str, object]) -> bool:
     return answered == (row.status, row.taught, row.policy_version, list(row.warnings))
 
 
-def _is_of(row: OutcomeRow, operation: Operation, books: Books) -> bool:
-    """Whether a row of the log equals a client's report, to the millionth."""
+def _is_of(row: OutcomeRow, operation: Operation, hold: tuple[int, ...] | None, books: Books) -> bool:
+    """Whether a row of the log equals a client's report, to the millionth; the row says if a cost was missing."""
     body = operation.body
     if row.kind == "void":
         return body.get("void") is True
     costs = body.get("costs")
-    amounts = None if costs is None else tuple(micros_of(costs.get(name, 0)) for name in books.resources)
-    return row.costs == amounts and row.reward == body.get("reward")
+    if row.reward != body.get("reward"):
+        return False
+    if costs is None:
+        return row.costs is None
+    # Without the warning nothing was replaced; with it the hold or, by the campaign's terms, 0.
+    replaced = hold if COST_MISSING in row.warnings else None
+    return row.costs in (_amounts(costs, None, books), _amounts(costs, replaced, books))

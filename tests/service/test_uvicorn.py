@@ -100,7 +100,7 @@ def test_nothing_else_of_a_connection_is_used():
     ("instance", "names", "used"),
     [
         (ServerState(), STATE, names_of(protocol, "self.server_state") | names_of(server, "server.server_state")),
-        (uvicorn.Server(uvicorn.Config("unused:app")), SERVER, names_of(server, "server")),
+        (uvicorn.Server(uvicorn.Config("unused:app", log_config=None)), SERVER, names_of(server, "server")),
         (FlowControl(None), FLOW, names_of(protocol, "self.flow")),
     ],
     ids=["state", "server", "flow"],
