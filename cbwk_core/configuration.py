@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arguments import checked_retired, positive_or_auto
 from cbwk_core.arrays import Array, finite
+from cbwk_core.oracles.aggregate import Aggregate
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.halves import forgotten_rewards, halves_of
 from cbwk_core.oracles.oracle import Oracle
@@ -109,7 +110,7 @@ class Configuration:
         Each must have parameters of its own: in a shared model every play teaches about every arm. The leverages of
         "aggregate" are those of cells, not of a regression with that many parameters.
         """
-        own = self.model == "per_arm" and self.oracle != "aggregate"
+        own = self.model == "per_arm" and not isinstance(self.regressor, Aggregate)
         return self.rules >= 4 and self.variant.value_prices and own
 
     @cached_property

@@ -8,8 +8,8 @@ from math import sqrt
 # The version of the rules that a new policy plays. 1: as released with 0.1. 2: as the paper reads where 1 differed; in
 # `practical` only γ with the kernel oracle. 3: a baseline's decision has the value of its own arm, and in `practical` a
 # surprising cost counts in the root of its own price step. 4: in `practical` with a model per arm, an arm is tried by
-# how plausible it is that it is the best; `practical` learns costs before their reward is known (DESIGN.md, "Presets,
-# and versions of the rules").
+# how plausible it is that it is the best, with a noise of its own; dear arms have limits, alarms go on trial, and costs
+# are learnt before their reward (DESIGN.md, "Presets, and versions of the rules").
 RULES_VERSION = 4
 RULES_KNOWN = (1, 2, 3, 4)
 

@@ -107,9 +107,8 @@ class Problem:
 
     @cached_property
     def ranges(self) -> Array:
-        """The range of an arm's outcomes, (arms, 1 + d): 1, then its max costs in units; 1 where it costs nothing."""
-        costs = np.where(self.hold > 0.0, self.hold / self.unit, 1.0)
-        return frozen(np.column_stack([np.ones(len(costs)), costs]))
+        """The range of an arm's outcomes, (arms, 1 + d): 1, then its max costs in units."""
+        return frozen(np.column_stack([np.ones(len(self.hold)), self.hold / self.unit]))
 
     @cached_property
     def budgets(self) -> Array:

@@ -19,7 +19,7 @@ from cbwk_core.rules import dual, gamma, pace
 from cbwk_core.rules.dear_arms import try_limits
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, plausible_weights, played_share, sample, widths
 from cbwk_core.rules.lagrangian import direction, scores
-from cbwk_core.rules.noise import noise, summed_residuals
+from cbwk_core.rules.noise import in_ranges, noise, summed_residuals
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
 from cbwk_core.ticket import (
     ALL_EXCLUDED,
@@ -145,7 +145,7 @@ def affordable(policy: Configuration, problem: ProblemRows, account: Array, hold
     Where the preset exits, one resource with no more than a max cost left ends everything: spent >= B - 1.
     """
     if policy.variant.exits:
-        alive = np.asarray((account > problem.unit).all(axis=1))
+        alive = np.asarray((account > problem.dearest).all(axis=1))
         return None if alive.all() else alive[:, None]
     if (account >= problem.dearest).all():
         return None
@@ -374,7 +374,7 @@ def teach(policy: Configuration, update: Any, state: State, ticket: Ticket, targ
     surprise[:, 0] -= ticket.reward
     surprise[:, 1:] -= ticket.costs
     if policy.ranges is not None:
-        surprise /= policy.ranges[ticket.arm]
+        surprise = in_ranges(surprise, target, policy.ranges[ticket.arm])
     surprise *= weight[:, None]
     return State(state.books, oracle, summed_residuals(state.residuals, _by_lane(surprise, lanes)), state.stage)
 

@@ -288,7 +288,7 @@ class Single:
         expected = (row.reward, *row.costs)
         surprise = np.array([actual - guess for actual, guess in zip(target, expected, strict=True)])
         if self.ranges is not None:
-            surprise /= self.ranges[row.arm]
+            surprise = noise.in_ranges(surprise, np.array(target), self.ranges[row.arm])
         return self._taught(state, books, block, lifted, image, errors.tolist(), surprise)
 
     def learn(self, state: Any, features: Any, arm: Any, rewards: Any, costs: Any) -> State | None:
@@ -338,7 +338,8 @@ class Single:
         if clipped < 0.0:  # the ticket has no cost below 0
             surprise = errors - np.minimum([0.0, *predicted], 0.0)
         if self.ranges is not None:
-            surprise = surprise / self.ranges[played]
+            costs_in_units = [paid / unit for paid, unit in zip(paid_costs, self.unit, strict=True)]
+            surprise = noise.in_ranges(surprise, np.array([reward, *costs_in_units]), self.ranges[played])
         return self._taught(state, books, block, lifted, image, off, surprise)
 
     def _taught(

@@ -12,7 +12,9 @@ import numpy as np
 from cbwk_core import two_stage
 from cbwk_core.arrays import Array, frozen
 from cbwk_core.evaluation.ridge import is_ridge, ridge_update
+from cbwk_core.oracles.newton_state import NewtonState
 from cbwk_core.policy import SquareCBwK
+from cbwk_core.rules.noise import in_ranges
 from cbwk_core.state import State
 from cbwk_core.ticket import NULL_ARM, Ticket
 
@@ -33,7 +35,7 @@ def commit_and_settle(policy: SquareCBwK, state: State, ticket: Ticket, outcomes
     (True, True)
     """
     state = policy.commit(state, ticket)
-    at_once = learns_in_closed_form(policy) and ticket.arm.size >= ROWS_MIN
+    at_once = learns_in_closed_form(policy) and isinstance(state.oracle, NewtonState) and ticket.arm.size >= ROWS_MIN
     state = policy.settle(state, ticket, outcomes[:, 0], outcomes[:, 1:], learn=not at_once)
     rows = np.flatnonzero(ticket.arm != NULL_ARM)
     if not at_once or not rows.size:
@@ -41,7 +43,7 @@ def commit_and_settle(policy: SquareCBwK, state: State, ticket: Ticket, outcomes
     target = outcomes[rows] / np.append(1.0, policy.problem.unit)
     surprise = target - np.column_stack([ticket.reward[rows], ticket.costs[rows]])
     if policy.ranges is not None:
-        surprise /= policy.ranges[ticket.arm[rows]]
+        surprise = in_ranges(surprise, target, policy.ranges[ticket.arm[rows]])
     block = ticket.arm[rows] if policy.model == "per_arm" else np.zeros(rows.size, dtype=np.int64)
     oracle = ridge_update(state.oracle, policy.lifted(ticket.features[rows]), target, block)
     residuals = frozen(state.residuals + (surprise.T @ surprise)[None])

@@ -64,7 +64,7 @@ class Newton:
     local_curvature: bool = True
     forgetting: float | None = None
     watch: bool = False
-    has_trials: bool = False
+    has_trials: bool = field(default=False, repr=False)
     start: float = 0.0
     watched: int | None = field(default=None, repr=False)
 

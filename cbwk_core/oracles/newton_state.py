@@ -87,7 +87,7 @@ class NewtonState(NamedTuple):
             self.updates.copy(),
             self.watch.copy(),
             self.noticed.copy(),
-            self.dismissed,
+            np.broadcast_to(self.dismissed, len(self.noticed)).copy(),  # snapshots of earlier versions have none
             tuple(part.copy() for part in self.trial),
         )
 

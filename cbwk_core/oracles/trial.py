@@ -3,8 +3,8 @@
 A model that cannot represent the world errs with one sign for as long as one kind of context prevails, and watch.py
 takes that for a change. So an alarm starts a trial: a candidate, the model restarted, predicts and learns the outcomes
 that follow, and the old model goes on as before. Their squared errors, each before the outcome is learnt, are added up
-over all blocks and targets, in units of the target's variance. Half the difference is the log likelihood ratio of two
-normal predictions. When it exceeds the level that the alarm had to exceed, the candidate replaces the old model.
+over all blocks and the oracle's targets, in units of the target's variance. Half the difference is the log likelihood
+ratio of two normal predictions. When it exceeds the level that the alarm had to exceed, the candidate replaces the old model.
 A candidate that has not done so at the end of the trial is dropped, and the alarm counts as dismissed.
 
 The sum has all blocks, because all of them restart, and charges the candidate for what it must learn again.
@@ -32,7 +32,11 @@ def in_trial(state: NewtonState, lane: int) -> bool:
 
 
 def restarted(state: NewtonState, lane: int, ridge: float) -> NewtonState:
-    """Return the state after a restart of the lane: what it has learnt becomes the mean of its prior."""
+    """Return the state after a restart of the lane: what it has learnt becomes the mean of its prior; a trial ends."""
+    if in_trial(state, lane):
+        record = state.trial[0].copy()
+        record[lane, LEFT] = 0.0
+        state = state._replace(trial=(record, *state.trial[1:]) if (record[:, LEFT] > 0.0).any() else ())
     m = state.solution.shape[3]
     inverse = np.broadcast_to(np.eye(m) / ridge, state.inverse[lane].shape)
     solution = np.concatenate([inverse, state.solution[lane, :, m:]], axis=1)

@@ -6,13 +6,26 @@ only afterwards, and prices move only then. The declared max costs are known bef
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from cbwk_core.arrays import Array, Mask
 from cbwk_core.presets import DEAR_PLAYS
 
-# Added where it divides: an arm that holds nothing more has no limit.
+# A smaller hold counts as none: the number of plays that are free stays finite.
 _HOLD_MIN = 1e-100
+
+
+def _plays(free: Array, holds: Array) -> Array:
+    """How often free (1 or n, d) pays holds (1 or n, c, d): (n, c). What an arm does not need does not limit it."""
+    left = np.broadcast_to(np.maximum(free, 0.0)[:, None, :], np.broadcast_shapes(free[:, None, :].shape, holds.shape))
+    return np.asarray(np.divide(left, holds, out=np.full(left.shape, np.inf), where=holds > _HOLD_MIN).min(axis=2))
+
+
+def _plays_of_one(free: list[float], hold: list[float]) -> float:
+    """`_plays` of one candidate."""
+    return min([max(left, 0.0) / each if each > _HOLD_MIN else inf for left, each in zip(free, hold)])  # noqa: B905
 
 
 def try_limits(free: Array, holds: Array, allowed: Mask | None, unknown: Array, rest: Array) -> Array:
@@ -29,21 +42,19 @@ def try_limits(free: Array, holds: Array, allowed: Mask | None, unknown: Array, 
     >>> try_limits(np.array([[1000.0]]), holds, None, np.ones((1, 3)), rest=np.array([4000.0])).tolist()
     [[1.0, 0.625, 0.00025]]
     """
-    free = np.maximum(free, 0.0)[:, None, :]
-    payable = (free / (holds + _HOLD_MIN)).min(axis=2)
+    payable = _plays(free, holds)
     cheapest = (payable if allowed is None else np.where(allowed, payable, -1.0)).argmax(axis=1)
     more = np.maximum(holds - np.take_along_axis(holds, cheapest[:, None, None], axis=1), 0.0)
-    plays = (free / (np.minimum(unknown, 1.0)[..., None] * more + _HOLD_MIN)).min(axis=2)
+    plays = _plays(free, np.minimum(unknown, 1.0)[..., None] * more)
     return np.asarray(np.minimum(plays * plays / (DEAR_PLAYS * rest)[:, None], 1.0))
 
 
 def try_limits_of_one(free: list[float], holds: list[list[float]], unknown: list[float], rest: float) -> list[float]:
     """`try_limits` of one request whose candidates are all allowed."""
-    free = [left if left > 0.0 else 0.0 for left in free]
-    payable = [min([left / (each + _HOLD_MIN) for left, each in zip(free, own)]) for own in holds]  # noqa: B905
+    payable = [_plays_of_one(free, own) for own in holds]
     cheapest, limits = holds[payable.index(max(payable))], []
     for own, share in zip(holds, unknown):  # noqa: B905
-        risk = [(share if share < 1.0 else 1.0) * max(each - low, 0.0) for each, low in zip(own, cheapest)]  # noqa: B905
-        plays = min([left / (each + _HOLD_MIN) for left, each in zip(free, risk)])  # noqa: B905
+        known = share if share < 1.0 else 1.0
+        plays = _plays_of_one(free, [known * max(each - low, 0.0) for each, low in zip(own, cheapest)])  # noqa: B905
         limits.append(min(plays * plays / (DEAR_PLAYS * rest), 1.0))
     return limits

@@ -50,6 +50,15 @@ def summed_residuals_of_one(residuals: Array, surprise: Array) -> Array:
     return result
 
 
+def in_ranges(surprises: Array, outcomes: Array, ranges: Array) -> Array:
+    """Surprises (..., q) in units of the range of each arm's outcomes; what an arm has cost belongs to its range.
+
+    >>> in_ranges(np.array([0.5, 0.1, 0.4]), np.array([1.0, 0.1, 0.5]), ranges=np.array([1.0, 0.2, 0.1]))
+    array([0.5, 0.5, 0.8])
+    """
+    return np.asarray(surprises / np.maximum(np.where(ranges > 0.0, ranges, 1.0), outcomes))
+
+
 def noise(residuals: Array, learnt: Array, u: Array) -> Array:
     """uᵀΣ̂u from sums of outer products (lanes, q, q) over `learnt` outcomes (lanes,), for u (lanes, k, q): (lanes, k).
 

@@ -540,3 +540,15 @@ def test_a_policy_with_models_of_other_libraries_runs_and_refuses_to_encode_its_
     state = played(policy, np.random.default_rng(23))
     with pytest.raises(UnencodableError, match=r"state\.oracle\.models.* got Mean"):
         policy.encode(state)
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+def test_a_preset_that_exits_does_not_overspend_after_it_has_adopted_a_dearer_arm(preset):
+    sizes = {"dimension": 1, "resources": 1, "horizon": 100, "budget": 10.0, "preset": preset, "model": "per_arm"}
+    older = SquareCBwK(arms=1, max_cost=1.0, two_stage="off", **sizes)
+    newer = SquareCBwK(arms=2, max_cost=[[1.0], [4.0]], unit=1.0, two_stage="off", **sizes)
+    state = older.init()
+    for _ in range(8):
+        state = older.learn(state, [[1.0]], [0], [0.5], [[1.0]])
+    choice = newer.decide(newer.adopt(older, state), [[1.0]], [0.5])
+    assert choice.reason == ("budget_exhausted",)

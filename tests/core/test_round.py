@@ -121,8 +121,8 @@ def weighed(policy, state, x, allowed):
 def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(model):
     policy = make(model=model)
     rng, state, residuals = np.random.default_rng(11), policy.init(), []
-    # With a model per arm, residuals of costs are counted in the arm's own max cost; arm 3 has one of 0.
-    scales = [[1 / 3, 4 / 5], [2 / 3, 1 / 5], [1.0, 1.0], [1.0, 2 / 5]] if model == "per_arm" else [[1.0, 1.0]]
+    # With a model per arm, residuals of costs are counted in the arm's own max cost; a max cost of 0 adds no noise.
+    scales = [[1 / 3, 4 / 5], [2 / 3, 1 / 5], [1.0, 1.0], [0.0, 2 / 5]] if model == "per_arm" else [[1.0, 1.0]]
     for t in range(60):
         quote = policy.quote(state)
         noises = []
@@ -142,7 +142,8 @@ def test_noise_and_gamma_follow_from_the_residuals_in_units_of_the_lagrangian(mo
         if ticket.arm[0] != NULL_ARM:
             outcome = np.array([rewards[0], costs[0, 0] / 3.0, costs[0, 1] / 5.0])
             off = outcome - [ticket.reward[0], *ticket.costs[0]]
-            residuals.append(off / [1.0, *(scales[ticket.arm[0]] if model == "per_arm" else scales[0])])
+            own = scales[ticket.arm[0]] if model == "per_arm" else scales[0]
+            residuals.append(off / [1.0, *(scale or 1.0 for scale in own)])
         state = policy.settle(policy.commit(state, ticket), ticket, rewards, costs)
     assert len(residuals) > 20
 

@@ -146,6 +146,17 @@ def test_an_arm_is_tried_more_often_the_more_often_the_budget_pays_it_and_the_be
     assert limits == [[1.0, 49 / 400_000], [1.0, 0.025], [1.0, 0.1], [1.0, 1.0]]
 
 
+def test_an_exhausted_resource_limits_no_arm_that_does_not_need_it():
+    holds, one = np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.ones((1, 2))
+    limits = dear_arms.try_limits(np.array([[0.0, 500.0]]), holds, None, one, np.array([1000.0]))
+    assert limits.tolist() == [[0.0, 1.0]]
+
+
+def test_a_cost_above_the_max_cost_of_a_cheap_arm_does_not_count_as_noise_of_a_dear_one():
+    found = noise.in_ranges(np.array([0.0, 0.1]), np.array([0.5, 0.1]), np.array([1.0, 0.002]))
+    np.testing.assert_allclose(found, [0.0, 1.0])
+
+
 def test_a_dear_arm_has_no_limit_where_a_cheaper_one_is_not_allowed():
     holds, one = np.array([[[1.0], [101.0]]]), np.ones((1, 2))
     limits = dear_arms.try_limits(np.array([[700.0]]), holds, np.array([[False, True]]), one, np.array([1000.0]))

@@ -9,7 +9,7 @@ import pytest
 from cbwk_core import SquareCBwK, snapshot
 from cbwk_core.model import with_model
 from cbwk_core.oracles import Newton, Product
-from cbwk_core.oracles.trial import GAIN, LEFT, LEVEL, OUTCOMES_COMPARED
+from cbwk_core.oracles.trial import GAIN, LEFT, LEVEL, OUTCOMES_COMPARED, with_trial
 from cbwk_core.oracles.watch import alarm_level
 from cbwk_core.simulation.kinds import traffic
 from cbwk_core.simulation.runner import run
@@ -218,3 +218,12 @@ class _LastState:
     def settle(self, state, *rest):
         self.state = self.policy.settle(state, *rest)
         return self.state
+
+
+def test_a_restart_that_another_oracle_asks_for_ends_the_trial():
+    oracle = Newton(dimension=1, targets=1, watch=True, has_trials=True)
+    state = with_trial(oracle.init().writable({0}), 0, oracle.ridge, 5.0).frozen()
+    assert state.trial
+    after = oracle.restart(state, 0)
+    assert not after.trial
+    assert after.dismissed.item() == 0.0
