@@ -4,8 +4,8 @@ A model that cannot represent the world errs with one sign for as long as one ki
 takes that for a change. So an alarm starts a trial: a candidate, the model restarted, predicts and learns the outcomes
 that follow, and the old model goes on as before. Their squared errors, each before the outcome is learnt, are added up
 over all blocks and the oracle's targets, in units of the target's variance. Half the difference is the log likelihood
-ratio of two normal predictions. When it exceeds the level that the alarm had to exceed, the candidate replaces the old model.
-A candidate that has not done so at the end of the trial is dropped, and the alarm counts as dismissed.
+ratio of two normal predictions. When it exceeds the level that the alarm had to exceed, the candidate replaces the old
+model. A candidate that has not done so at the end of the trial is dropped, and the alarm counts as dismissed.
 
 The sum has all blocks, because all of them restart, and charges the candidate for what it must learn again.
 """

@@ -23,7 +23,7 @@ from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account
-from service.engine.large_campaigns import is_large
+from service.engine.large_campaigns import LargeCampaign, is_large
 from service.engine.models import begun_model
 from service.limits import DECIDE_WORK_MAX
 from service.store import tables
@@ -92,7 +92,7 @@ class Cache:
         self.history: object = None  # of the database that has what is cached: see `store.writer.history_of`
         self.unsaved: dict[int, int] = defaultdict(int)  # outcomes and halves learnt since a campaign's last snapshot
         self.due: set[int] = set()  # campaigns that need a snapshot
-        self.large: dict[str, Campaign] = {}  # by id, see `large_campaigns.is_large`; one that is dropped stays here
+        self.large: dict[str, LargeCampaign] = {}  # by id; one that is dropped stays here, because it comes back
         self._bytes_max, self._work_max = bytes_max, work_max
         self._campaigns: OrderedDict[int, CachedCampaign] = OrderedDict()
         self._bytes = 0
@@ -133,8 +133,9 @@ class Cache:
             size = known.bytes
         else:
             size = _size_of(state)
+            self.large.pop(campaign.id, None)
             if is_large(campaign, self._work_max):
-                self.large[campaign.id] = campaign
+                self.large[campaign.id] = LargeCampaign(campaign.arm_work, len(campaign.arms))
         cached = CachedCampaign(campaign, state, sequence, model_version, size, 0, remainder)
         self._campaigns[number] = cached
         self._campaigns.move_to_end(number)

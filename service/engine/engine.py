@@ -132,6 +132,7 @@ class Engine:
         self._database = database
         self._queue: deque[Waiter] = deque()
         self.queued = 0  # commands that wait
+        self._work_max = work_max
         self._large = LargeRequests(work_max)
         self._large_first = False  # the last transaction was one of other requests
         self._guard = Lock()  # for the queue and for the decision to sleep
@@ -206,7 +207,7 @@ class Engine:
         if len(commands) > 1:
             together = self._groups = self._groups + 1
         large = self._batches.large_campaigns
-        work = work_of(commands, large) if hot and large else 0
+        work = work_of(commands, large, self._work_max) if hot and large else 0
         waiter = Waiter([Item(command, deadline, together) for command in commands], deliver, work)
         with self._guard:
             if self._stopping:
@@ -378,7 +379,7 @@ class Engine:
     def _have_read(self) -> None:
         with self._guard:
             self._reading = bool(self._answered)
-            more = bool(self._queue)
+            more = bool(self._queue or self._large)
         if more:
             self._wake()
 

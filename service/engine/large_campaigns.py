@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from service.domain.campaign import Campaign
 from service.engine.admission import BATCH_MAX
@@ -17,13 +18,23 @@ def is_large(campaign: Campaign, work_max: int) -> bool:
     return BATCH_MAX * campaign.decision_work_max > work_max
 
 
-def work_of(commands: Sequence[Command], large: Mapping[str, Campaign]) -> int:
-    """The work of a request for these campaigns; other campaigns and commands count as nothing."""
+class LargeCampaign(NamedTuple):
+    """What the work of its requests depends on."""
+
+    arm_work: int
+    arms: int
+
+
+def work_of(commands: Sequence[Command], large: Mapping[str, LargeCampaign], work_max: int) -> int:
+    """The work of a request that is large: a full batch of such requests would need more than one transaction may take.
+
+    It is 0 for other requests, also for those of a large campaign that bring few actions.
+    """
     work = 0
     for command in commands:
         if isinstance(command, Decide | Feedback) and (campaign := large.get(command.campaign_id)) is not None:
-            work += campaign.arm_work * (_candidates(campaign, command) if isinstance(command, Decide) else 1)
-    return work
+            work += campaign.arm_work * (_candidates(campaign.arms, command) if isinstance(command, Decide) else 1)
+    return work if work > len(commands) * (work_max // BATCH_MAX) else 0
 
 
 def within_bounds(campaign: Campaign, items: Sequence[Item], stored: Collection[str], work_max: int) -> Sequence[Item]:
@@ -40,7 +51,7 @@ def within_bounds(campaign: Campaign, items: Sequence[Item], stored: Collection[
             groups[item.together or id(item)].append((item, command))
     refused: set[int] = set()
     for group in groups.values():
-        arms = sum(_candidates(campaign, command) for _, command in group)
+        arms = sum(_candidates(len(campaign.arms), command) for _, command in group)
         if arms * campaign.arm_work > work_max and (len(group) > 1 or group[0][1].actions is not None):
             problem = _excess(campaign, len(group), arms, work_max)
             for item, _ in group:
@@ -49,8 +60,8 @@ def within_bounds(campaign: Campaign, items: Sequence[Item], stored: Collection[
     return [item for item in items if id(item) not in refused] if refused else items
 
 
-def _candidates(campaign: Campaign, command: Decide) -> int:
-    return len(campaign.arms) if command.actions is None else len(command.actions)
+def _candidates(arms: int, command: Decide) -> int:
+    return arms if command.actions is None else len(command.actions)
 
 
 def _excess(campaign: Campaign, items: int, arms: int, work_max: int) -> Invalid:

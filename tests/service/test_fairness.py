@@ -9,6 +9,7 @@ import pytest
 from cbwk_client import Ask, Client, Terms, TooManyRequestsError
 from service.auth import KeyRing, Principal
 from service.engine.commands import CreateCampaign, Decide
+from service.engine.large_campaigns import LargeCampaign, work_of
 from service.problems import Invalid, TooManyRequests
 from tests.service.engine.campaigns import config, running
 from tests.service.http_client import ADMIN_KEY
@@ -144,3 +145,10 @@ def test_one_decision_is_always_made_and_a_stored_one_needs_no_work(database):
     assert {answer.kind for answer in refused[5:] if isinstance(answer, Invalid)} == {"too-much-work"}
     (alone,) = asyncio.run(play(1_000, [Decide("c", "d7", [0.1, 0.2])]))
     assert alone.body["round"] == 5
+
+
+def test_requests_of_a_shared_campaign_that_bring_few_actions_wait_with_all_others():
+    few, many = ([{"id": f"a{number}", "features": [0.1]} for number in range(count)] for count in (5, 500))
+    large = {"shared": LargeCampaign(arm_work=256, arms=0)}
+    works = [work_of([Decide("shared", None, [0.1], (), actions)] * 1000, large, 50_000_000) for actions in (few, many)]
+    assert works == [0, 256 * 500 * 1000]
