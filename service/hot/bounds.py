@@ -58,7 +58,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     _hot_path: Any = None  # a `service.hot.exchange.HotPath`
     _in_head = False  # of a request whose head is not complete
-    _in_body = False  # of a request whose head is complete
+    _in_body = False  # of a request whose head is complete and accepted
     _head_bytes = 0  # of a head or a trailer that is not complete
     _moved = False  # the data that is being parsed has completed a head, a request or a part of a body
     _rejected = False  # nothing more is read

@@ -123,7 +123,9 @@ class Connection(BoundedConnection):
                 if self._head is not None:
                     self._pieces = []
                     return
+        self._in_body = False  # uvicorn may not accept the target; the request then has no cycle
         super().on_headers_complete()
+        self._in_body = True
 
     def _refuse(self, method: bytes, target: bytes) -> bool:
         assert self._refusals is not None

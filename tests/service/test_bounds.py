@@ -267,12 +267,15 @@ BAD = {
     "nonsense": b"nonsense\r\n\r\n",
     "a bad length": post(BEARER, b"", b"/decide").replace(b"Length: 0", b"Length: x"),
     "a bad chunk": b"POST /decide HTTP/1.1\r\nHost: x\r\n" + KEY + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a target without a path": b"GET http://x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a target with a bad port": b"GET http://x:99999/livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a bad target and another protocol": b"GET http://x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("good", GOOD)
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [0, 1, 5])
 def test_requests_before_one_that_cannot_be_read_get_their_answers(server, good, bad, count):
     found = sent(server, GOOD[good] * count + BAD[bad] + HIDDEN)
     assert kinds(found) == [(200, "")] * count + [(400, "not-http")]
