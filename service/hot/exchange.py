@@ -22,7 +22,7 @@ from service.auth import checked_role
 from service.dependencies import DEADLINE_PASSED, Components
 from service.engine import answers_of
 from service.engine.commands import Item
-from service.hot.bounds import HEAD_BYTES_MAX, WaitingBytes
+from service.hot.bounds import HEAD_BYTES_MAX, HEADERS_MAX, WaitingBytes
 from service.hot.endpoints import ROLE, Submission
 from service.ids import is_id, request_ids
 from service.logs import request_id
@@ -86,6 +86,9 @@ class HotPath:
         """
         found = _HEAD.match(data)
         if found is None or found[2] is None or found[1] not in self._routes or found.end() > HEAD_BYTES_MAX:
+            return None
+        # The line of the request and the empty line are no headers. A header takes at least five bytes.
+        if found.end() > 5 * HEADERS_MAX and data.count(b"\r\n", 0, found.end()) > HEADERS_MAX + 2:
             return None
         return found if len(data) == found.end() + int(found[2]) else None
 

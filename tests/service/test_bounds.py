@@ -164,6 +164,7 @@ LARGE = {
     "a target without an end": [b"GET /", *[b"x" * 10_000] * 20],
     "a trailer without an end": [CHUNKED % (KEY, len(BODY), BODY) + b"X-A: ", *[b"x" * 10_000] * 20],
     "many short headers": [b"GET /livez HTTP/1.1\r\n" + b"a:\r\n" * (HEADERS_MAX + 2)],
+    "many short headers of a hot request": [post(BEARER + b"a: b\r\n" * HEADERS_MAX)],
 }
 
 

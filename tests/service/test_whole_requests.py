@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.hot.bounds import HEAD_BYTES_MAX
+from service.hot.bounds import HEAD_BYTES_MAX, HEADERS_MAX
 from service.hot.endpoints import HOT_ROUTES
 from service.hot.exchange import HotPath
 from service.hot.refusal import Refusals
@@ -30,6 +30,7 @@ PATHS = HotPath(SimpleNamespace(engine=None, keyring=EVERY_KEY), HOT_ROUTES, Met
         HEAD + LENGTH + b"X-Request-Id: mine\r\n\r\n" + BODY,
         HEAD.replace(b"/decide", b"/feedback") + LENGTH + b"\r\n" + BODY,
         b"POST /decide HTTP/1.1\r\n" + LENGTH + b"\r\n" + BODY,
+        b"POST /decide HTTP/1.1\r\n" + LENGTH + b"a: \r\n" * (HEADERS_MAX - 1) + b"\r\n" + BODY,
     ],
 )
 def test_one_whole_request_is_read_by_its_bytes(data):
@@ -69,6 +70,7 @@ def test_one_whole_request_is_read_by_its_bytes(data):
         HEAD + b"Content-Length: -1\r\n\r\n" + BODY,
         HEAD + b"Content-Length: 35x\r\n\r\n" + BODY,
         HEAD + LENGTH + b"Name: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n" + BODY,
+        b"POST /decide HTTP/1.1\r\n" + LENGTH + b"a: \r\n" * HEADERS_MAX + b"\r\n" + BODY,
         HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n" + BODY,
         HEAD.replace(b"1.1", b"1.0") + LENGTH + b"\r\n" + BODY,
         HEAD.replace(b"POST", b"GET") + LENGTH + b"\r\n" + BODY,
