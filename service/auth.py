@@ -105,28 +105,28 @@ class KeyRing:
             return principal
         # The clock is read before the query: its result may be outdated from then on.
         queried, digest = self._clock(), key_digest(text)
-        stored = None
-        if not self._is_guess(digest, queried):
-            with self._database.read() as connection:
-                stored = find_key(connection, text)
+        listed = self._missing_since(digest, queried)
+        if listed is not None:
+            return self._remember(digest, listed, None)
+        with self._database.read() as connection:
+            stored = find_key(connection, text)
         return self._remember(digest, queried, stored)
 
-    def _is_guess(self, digest: bytes, now: float) -> bool:
-        """Whether there are many unknown keys in this second, and this key is not in the list of all keys.
+    def _missing_since(self, digest: bytes, now: float) -> float | None:
+        """When the list of all keys was read, if many keys of this second are unknown and the list lacks this one.
 
         The list is read at most once a second, so that guesses do not keep the database busy.
         """
         with self._lock:
             flooded = now < self._guesses_until and self._guesses >= GUESSES_PER_SECOND_MAX
             if not flooded or digest in self._known:
-                return False
+                return None
         with self._listing:  # one thread reads, the others wait for it
             read_at, digests = self._listed
             if now >= read_at + UNKNOWN_SECONDS_MAX or read_at <= self._forgot_at:
                 with self._database.read() as connection:
-                    digests = key_digests(connection)
-                self._listed = now, digests
-        return digest not in digests
+                    self._listed = read_at, digests = now, key_digests(connection)
+        return None if digest in digests else read_at
 
     def remembered(self, text: str) -> tuple[bool, Principal | None]:
         """Return whether the cache knows the key, and its holder, None if the key is not valid."""

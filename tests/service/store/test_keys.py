@@ -290,6 +290,16 @@ def test_among_guesses_a_new_key_is_valid_at_once_in_its_own_process_and_after_a
     assert ring.lookup(other)
 
 
+def test_a_key_that_is_newer_than_the_list_is_refused_only_until_the_list_is_a_second_old(database, ring, clock):
+    for guess in guessed(100):
+        ring.lookup(guess)
+    _, text = make_key(database)
+    clock.seconds += 0.75 * UNKNOWN_SECONDS_MAX
+    assert ring.lookup(text) is None
+    clock.seconds += 0.25 * UNKNOWN_SECONDS_MAX
+    assert ring.lookup(text)
+
+
 def test_a_text_that_cannot_be_a_key_is_refused_without_a_look_into_the_database(ring, questions):
     assert ring.remembered("not-a-key") == (True, None)
     assert ring.lookup("not-a-key") is None
