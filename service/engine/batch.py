@@ -6,6 +6,7 @@ commit that fails means *unknown*: the campaigns are forgotten, and the clients 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
@@ -22,6 +23,8 @@ from service.metrics import Metrics
 from service.problems import Unavailable
 from service.store.database import Database
 
+# No decision is answered while campaigns expire one by one: after this time the rest waits for the next expiry.
+EXPIRE_ALONE_SECONDS = 0.1
 AWAY = "the database did not answer; try again"
 
 log = structlog.get_logger(__name__)
@@ -41,6 +44,7 @@ class BatchRunner:
         reached: Reached | None = None,
     ) -> None:
         self.failed = False  # for good: SQLite's file cannot be trusted any more
+        self._tried_alone = 0  # the last campaign whose holds were to expire alone
         self._database = database
         self._transactions = Transactions(
             database,
@@ -61,6 +65,8 @@ class BatchRunner:
         pending = [group for group in (timed, others) if group]
         while pending:
             pending[:0] = self._attempt(pending.pop(0))
+        if timed and isinstance(timed[0].answer, Answer):
+            self._expire_alone(self._transactions.postponed)
 
     def _attempt(self, items: Sequence[Item]) -> list[Sequence[Item]]:
         """Try one transaction until it ends; return the groups to try separately.
@@ -108,28 +114,41 @@ class BatchRunner:
         log.error("command failed", command=type(command).__name__, exc_info=error)
         _answer(items, error)
         if isinstance(command, Expire) and command.number is None:
-            self._expire_one_by_one(items[0])
+            expired = self._expire_alone(self._overdue)
+            if expired is not None:
+                items[0].answer = Answer({"expired": expired})
         return []
 
-    def _expire_one_by_one(self, item: Item) -> None:
-        """Expire the holds of each campaign in a transaction of its own: one hold that cannot expire stops no other."""
+    def _overdue(self) -> list[int]:
+        """The campaigns with overdue holds, those after the last one tried first: each gets its turn."""
+        return sorted(self._transactions.overdue(), key=lambda number: (number <= self._tried_alone, number))
+
+    def _expire_alone(self, campaigns: Callable[[], Sequence[int]]) -> int | None:
+        """Expire the holds of each campaign in a transaction of its own: one hold that cannot expire stops no other.
+
+        Returns how many have expired, None if the campaigns cannot be read. Ends early, after at least one campaign.
+        """
         try:
-            numbers = self._transactions.overdue()
+            numbers = campaigns()
         except Exception as error:
             log.error("the overdue holds cannot be read", exc_info=error)
-            return
-        expired = 0
+            return None
+        expired, until = 0, time.monotonic() + EXPIRE_ALONE_SECONDS
         for number in numbers:
             one = Item(Expire(number), inf)
             self._attempt([one])
+            self._tried_alone = number
             if isinstance(one.answer, Answer):
                 expired += one.answer.body["expired"]
+                self._transactions.has_expired_alone(number, one.answer.body["expired"])
             elif isinstance(one.answer, Unavailable):
                 break  # the database is away: no campaign is at fault
             else:
                 log.error("the holds of a campaign cannot expire", campaign=number)
                 self._transactions.postpone_expiry(number)
-        item.answer = Answer({"expired": expired})
+            if time.monotonic() >= until:
+                break
+        return expired
 
     def _fail(self, error: BaseException) -> None:
         """Give up: what the disk holds now is unknown; the next process finds what was committed."""

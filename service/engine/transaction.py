@@ -56,7 +56,7 @@ from service.store.statements import Lookup, Prepared
 
 # The most holds that expire in one transaction.
 EXPIRE_ROWS_MAX = 1_000
-# A campaign whose holds could not expire is left out for this time, so that it does not fail the others every second.
+# A campaign whose holds could not expire is tried again after this time, alone, so that it does not fail the others.
 EXPIRE_AGAIN_SECONDS = 10.0
 _HOT = (Decide, Feedback)
 
@@ -105,7 +105,7 @@ class Transactions:
         self._created_at: dict[int, int] = {}
         self.handed_out: set[int] = set()  # campaigns whose stage one waits for its last outcomes
         self._unknown: set[int] = set()  # campaigns with rules that this process does not know: their holds stay
-        self._postponed: dict[int, float] = {}  # campaigns whose holds could not expire, and when to try again
+        self._postponed: dict[int, float] = {}  # campaigns whose holds could not expire, and when to try them alone
         self._restarts: dict[int, tuple[int, int]] = {}  # each campaign's model and its restarts so far
 
     def run(self, items: Sequence[Item], attempt: Attempt) -> None:
@@ -179,6 +179,7 @@ class Transactions:
         self.cache.history = history
         for remembered in (self._numbers, self._created_at, self.handed_out, self._unknown, self._restarts):
             remembered.clear()
+        self._postponed.clear()
 
     def catch_up(self, number: int) -> None:
         """Fold the log of a campaign without its lock."""
@@ -350,27 +351,43 @@ class Transactions:
                 item.answer = _administered(connection, locked, item)
 
     def overdue(self) -> list[int]:
-        """The campaigns that have holds past their time, except those that are left out."""
+        """The campaigns that have holds past their time and are not postponed."""
+        return [number for number in self._overdue() if number not in self._postponed]
+
+    def postponed(self) -> list[int]:
+        """The postponed campaigns to try now, the first to be tried first; one without overdue holds is released."""
+        now = time.monotonic()
+        ready = [number for number, again in self._postponed.items() if again <= now]
+        overdue = set(self._overdue() if ready else ())
+        for number in ready:
+            if number not in overdue:
+                del self._postponed[number]
+        return [number for number in ready if number in overdue]
+
+    def _overdue(self) -> list[int]:
         hold = tables.hold
         with self._database.read() as connection:
             due = hold.c.expires_at <= self._database.now_micros(connection)
             numbers = connection.execute(select(hold.c.campaign).where(due).distinct().order_by(hold.c.campaign))
-            return [number for number in numbers.scalars() if number not in self._left_out()]
+            return [number for number in numbers.scalars() if number not in self._unknown]
 
     def postpone_expiry(self, number: int) -> None:
-        """Leave a campaign out of the next expiries: its holds could not expire."""
+        """Leave a campaign out of the joint expiry until its holds have expired alone: they could not expire."""
+        self._postponed.pop(number, None)  # it goes to the end
         self._postponed[number] = time.monotonic() + EXPIRE_AGAIN_SECONDS
 
-    def _left_out(self) -> set[int]:
-        now = time.monotonic()
-        self._postponed = {number: again for number, again in self._postponed.items() if now < again}
-        return self._unknown | self._postponed.keys()
+    def has_expired_alone(self, number: int, expired: int) -> None:
+        """Let a postponed campaign join the others again, unless nothing has expired: it was locked."""
+        if expired:
+            self._postponed.pop(number, None)
+        elif number in self._postponed:
+            self.postpone_expiry(number)
 
     def _expire(
         self, connection: Connection, changes: Changes, now: int, attempt: Attempt, number: int | None = None
     ) -> int:
         """Expire holds past their time, of all campaigns or of one; return how many have expired."""
-        left_out = self._left_out()
+        left_out = self._unknown | self._postponed.keys() if number is None else self._unknown
         due = _due_holds(connection, now, besides=left_out, of=number)
         if not due:
             return 0

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import select, text, update
 
-from service.engine.commands import CreateCampaign, Decide
+from service.engine.commands import CreateCampaign, Decide, Expire
 from service.store import tables
 from tests.service.conditions import until
 from tests.service.databases import make_holds_due
@@ -77,6 +77,50 @@ def test_a_hold_that_cannot_expire_stops_only_its_own_campaign(database, logged,
     asyncio.run(play())
     failed = [line for line in logged() if line["event"] == "the holds of a campaign cannot expire"]
     assert {line["campaign"] for line in failed} == {1}
+
+
+def test_a_campaign_whose_holds_cannot_expire_is_tried_alone_and_fails_no_other_again(database, logged, monkeypatch):
+    monkeypatch.setattr("service.engine.transaction.EXPIRE_AGAIN_SECONDS", 0.05)
+
+    lines = []
+
+    def failures(event):
+        lines.extend(logged())  # which returns each line once
+        return sum(line["event"] == event for line in lines)
+
+    async def play():
+        async with running(database) as engine:
+            await create_and_decide(engine, "first", "second")
+        make_holds_due(database)
+        for number in (1, 2):
+            move_one_hold_only(database, number)
+        async with running(database):
+            await until(lambda: failures("the holds of a campaign cannot expire") >= 5, "both were tried again")
+
+    asyncio.run(play())
+    assert failures("command failed") == failures("the holds of a campaign cannot expire") + 1  # the joint one, once
+    assert held(database) == {1, 2}
+
+
+def test_campaigns_that_expire_one_by_one_leave_the_rest_to_the_next_expiry(database, monkeypatch):
+    monkeypatch.setattr("service.engine.engine.EXPIRE_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr("service.engine.batch.EXPIRE_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr("service.engine.transaction.EXPIRE_AGAIN_SECONDS", 3600.0)
+    left = []
+
+    async def play():
+        async with running(database) as engine:
+            await create_and_decide(engine, "first", "second", "third", "fourth")
+            for turn in range(4):
+                make_holds_due(database)
+                move_one_hold_only(database, 3)
+                await engine.submit(Expire())
+                left.append(held(database))
+                if turn == 0:  # the first campaign has an overdue hold again, and the second has its turn
+                    await engine.submit(Decide("first", "later", [0.3, 0.6]))
+
+    asyncio.run(play())
+    assert left == [{2, 3, 4}, {1, 3, 4}, {1, 3, 4}, {3}]  # the third fails alone, and the others expire together
 
 
 def test_the_age_of_the_oldest_overdue_hold_is_a_gauge(database, monkeypatch):
