@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Select, select
 from cbwk_core.state import LEARNT
 from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
+from service.limits import PAGE_MAX
 from service.money import amount, micros
 from service.reads.shared import (
     LastPrices,
@@ -46,13 +48,16 @@ def campaigns(
     if status is not None:
         query = query.where(tables.campaign_state.c.status == ("active" if status == ENDED else status))
     found: list[Row] = []
+    step = limit
     while True:
-        rows = fetch(connection, _restricted(query, visible, limit, after))
+        rows = fetch(connection, _restricted(query, visible, step, after))
         shown = ({**row, "status": _status(row, now)} for row in rows)
-        found += [row for row in shown if status in (None, row["status"])]
-        if len(rows) <= limit or len(found) > limit:
+        matching = (row for row in shown if status in (None, row["status"]))
+        found += islice(matching, limit + 1 - len(found))
+        if len(rows) <= step or len(found) > limit:
             return page(found, limit, lambda row: row["campaign"], _summary)
-        after = rows[-1]["campaign"]
+        # Active and ended differ by the clock alone: many rows may be of the other status, and few queries pass them.
+        step, after = PAGE_MAX, rows[-1]["campaign"]
 
 
 def _restricted(query: Select[Any], visible: Collection[str] | None, limit: int, after: int | None) -> Select[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import Engine, event, insert, select, update
 
 from service.engine.replay import replay
+from service.reads.campaigns import campaigns
 from service.store import tables
 from tests.service.http_calls import campaign, decide_body
 from tests.service.http_client import served
@@ -125,6 +126,31 @@ def test_a_list_by_status_finds_the_ended_and_pages_past_the_others(call):
 
     assert listed("ended") == [["c1", "c4"], ["c6"]]
     assert listed("active") == [["c0", "c2"], ["c3", "c5"]]
+
+
+def test_a_list_by_status_passes_many_campaigns_of_another_status_in_few_queries(call, database):
+    for number in range(24):
+        create(call, f"c{number}", horizon=1)
+    for number in (21, 23):
+        patch(call, f"c{number}", ends_at=PAST)
+    queries = []
+
+    def count(_connection, _cursor, statement, *_):
+        queries.append(statement)
+
+    pages, cursor = [], None
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        with database.read() as connection:
+            while not pages or cursor is not None:
+                queries.clear()
+                page = campaigns(connection, status="ended", limit=1, cursor=cursor)
+                pages.append([item["id"] for item in page["items"]])
+                cursor = page["next_cursor"]
+                assert sum("campaign_state" in query for query in queries) <= 2
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+    assert pages == [["c21"], ["c23"]]
 
 
 def test_a_campaign_that_version_0_1_left_with_two_ends_is_shown_as_ended_and_can_be_revived(call, database):
