@@ -239,8 +239,10 @@ class Library:
         reward, costs = self.play.draw.reward[number, [arm]], self.play.costs(number, arm)[None]
         if action in ("settle", "charge"):
             self.state = self.policy.settle(self.state, ticket, reward, costs, learn=action == "settle")
+            if action == "charge":
+                self.state = self.policy.teach(self.state, ticket, reward, costs, learn_reward=False)
         elif action == "teach":
-            self.state = self.policy.teach(self.state, ticket, reward, costs)
+            self.state = self.policy.teach(self.state, ticket, reward, costs, learn_costs=False)
         elif action == "void":
             self.state = self.policy.cancel(self.state, ticket)
         elif action == "expire":  # the hold is gone, and nothing is learnt
