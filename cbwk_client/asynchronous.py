@@ -184,7 +184,7 @@ class AsyncClient(BaseClient):
         *,
         requests_per_second: float | None = None,
     ) -> NewKey:
-        """Create a key, for all campaigns or for some, with any number of requests or so many a second."""
+        """Create a key, for all campaigns or for some, and limit its requests a second if that is given."""
         return await self._call(calls.create_key(name, role, campaigns, requests_per_second))
 
     async def _call(self, call: Call[Answer], seconds: float | None = None) -> Answer:

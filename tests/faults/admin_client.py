@@ -1,6 +1,6 @@
 """A client that changes campaigns while others use them: PATCH, pause, resume, adjust. It records every call.
 
-Each PATCH has a budget and each adjustment a reason that no other has, so that its row in the log can be told apart.
+Each PATCH has a budget and each adjustment a reason that no other has, so that its row in the log can be found.
 """
 
 from __future__ import annotations
