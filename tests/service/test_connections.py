@@ -92,7 +92,11 @@ def test_answers_keep_a_connection_open_and_a_rest_closes_it():
         assert await reader.read(65536) == b""
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(connected(play, create_app(Settings(), engine=slow, keyring=KeyRing(None, ADMIN_KEY))))
+        runner.run(
+            connected(
+                play, create_app(Settings(request_deadline_ms=60_000), engine=slow, keyring=KeyRing(None, ADMIN_KEY))
+            )
+        )
     assert not slow.seconds
 
 
