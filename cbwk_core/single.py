@@ -18,7 +18,6 @@ from scipy.linalg.blas import ddot
 
 from cbwk_core.arrays import FLOAT, Array, Floats, Integers, freeze, frozen
 from cbwk_core.configuration import Configuration
-from cbwk_core.oracles.halves import predicted_of_one
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.newton_state import FORGOTTEN, NewtonState
 from cbwk_core.rules import dear_arms, dual, gamma, inverse_gap, lagrangian, noise, pace
@@ -87,7 +86,7 @@ class Single:
             return None
         lifted = np.ones((candidates, self.dimension + 1)) if self.shared else self.constant_row.copy()
         lifted[..., :-1] = features[0]
-        predictions, leverage = predicted_of_one(state.oracle, lifted)
+        predictions, leverage = state.oracle.predicted_of_one(lifted)
         rounds, learnt, rate = books[ROUND], books[LEARNT], self.gamma
         prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
         u = lagrangian.direction_of_one(prices)

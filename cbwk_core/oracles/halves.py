@@ -15,11 +15,7 @@ import numpy as np
 
 from cbwk_core.arrays import Array
 from cbwk_core.oracles.newton import Newton
-from cbwk_core.oracles.newton_state import (
-    NewtonState,
-    predicted_with_leverage_of_each,
-    predicted_with_leverage_of_one,
-)
+from cbwk_core.oracles.newton_state import NewtonState, predicted_with_leverage_of_each
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product, ProductState, forgotten
 
@@ -54,18 +50,10 @@ def forgotten_rewards(state: Linear) -> Array | float:
     return forgotten(state.parts[0] if isinstance(state, ProductState) else state)
 
 
-def predicted_of_one(state: Linear, x: Array) -> tuple[Array, list[float]]:
-    """Return `predicted_with_leverage_of_one`; of a split state the larger leverage, which is that of the reward."""
-    if isinstance(state, NewtonState):
-        return predicted_with_leverage_of_one(state, x)
-    (reward, wide), (costs, narrow) = (predicted_with_leverage_of_one(part, x) for part in state.parts)
-    return np.concatenate([reward, costs], axis=1), [max(pair) for pair in zip(wide, narrow, strict=True)]
-
-
 def predicted_of_each(states: Sequence[Linear], x: Array) -> tuple[Array, Array]:
-    """Return `predicted_with_leverage_of_each` of states that may be split."""
+    """Return `predicted_with_leverage_of_each` of states that may be split; the leverage is that of the reward."""
     whole = [state for state in states if isinstance(state, NewtonState)]
     if len(whole) == len(states):
         return predicted_with_leverage_of_each(whole, x)
-    found = [predicted_of_one(state, row) for state, row in zip(states, x, strict=True)]
+    found = [state.predicted_of_one(row) for state, row in zip(states, x, strict=True)]
     return np.stack([each for each, _ in found]), np.array([leverage for _, leverage in found])

@@ -79,6 +79,18 @@ class NewtonState(NamedTuple):
         """How many outcomes no longer count, because a change was noticed after them, (lanes,)."""
         return self.noticed[:, FORGOTTEN]
 
+    def predicted_of_one(self, x: Array) -> tuple[Array, list[float]]:
+        """Return `predicted_with_leverage` of one request: x (k, m) for the only block, or (m,) for every block."""
+        if x.ndim == 2:
+            m = x.shape[1]
+            images = x.dot(self.solution[0, 0].T)
+            leverage = np.vecdot(images[:, :m], x)
+        else:
+            m = len(x)
+            images = self.solution.reshape(-1, m).dot(x).reshape(self.solution.shape[1], -1)
+            leverage = images[:, :m].dot(x)
+        return images[:, m:], leverage.tolist()
+
     def writable(self, blocks: set[int]) -> NewtonState:
         """Return a copy that an update may change in place, if it changes A of these blocks only."""
         return NewtonState(
@@ -125,19 +137,6 @@ def predicted_with_leverage(state: NewtonState, x: Array) -> tuple[Array, Array]
         np.vecdot(images[..., :m], x[part], out=leverage[part])
         predictions[part] = images[..., m:]
     return predictions, leverage
-
-
-def predicted_with_leverage_of_one(state: NewtonState, x: Array) -> tuple[Array, list[float]]:
-    """Return the same of one request: x (k, m) for the only block, or (m,) for every block."""
-    if x.ndim == 2:
-        m = x.shape[1]
-        images = x.dot(state.solution[0, 0].T)
-        leverage = np.vecdot(images[:, :m], x)
-    else:
-        m = len(x)
-        images = state.solution.reshape(-1, m).dot(x).reshape(state.solution.shape[1], -1)
-        leverage = images[:, :m].dot(x)
-    return images[:, m:], leverage.tolist()
 
 
 def predicted_with_leverage_of_each(states: Sequence[NewtonState], x: Array) -> tuple[Array, Array]:

@@ -44,6 +44,11 @@ class ProductState(NamedTuple):
         """The largest number of outcomes that a part has discarded, (lanes,) or 0."""
         return reduce(np.maximum, (forgotten(part) for part in self.parts))
 
+    def predicted_of_one(self, x: Array) -> tuple[Array, list[float]]:
+        """Return `NewtonState.predicted_of_one` of all parts, with the largest leverage."""
+        predictions, leverages = zip(*(part.predicted_of_one(x) for part in self.parts), strict=True)
+        return np.concatenate(predictions, axis=1), [max(each) for each in zip(*leverages, strict=True)]
+
 
 def changes(state: Any) -> Array | float:
     """Return how many changes an oracle has detected, (lanes,), or 0 if the oracle does not detect changes.

@@ -23,7 +23,7 @@ from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account
-from service.engine.large_campaigns import LargeCampaign, is_large
+from service.engine.admission import LargeCampaign, is_large
 from service.engine.models import begun_model
 from service.limits import DECIDE_WORK_MAX
 from service.store import tables

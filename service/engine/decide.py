@@ -21,9 +21,9 @@ from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.stage_one import is_under_way
+from service.engine.admission import within_bounds
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
-from service.engine.large_campaigns import within_bounds
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
 from service.store.bulk_insert import compact_column, constant_column

@@ -17,13 +17,11 @@ from threading import Lock, Thread
 import structlog
 
 from service.engine import stage_one
-from service.engine.admission import Admission
+from service.engine.admission import Admission, Deliver, LargeRequests, Waiter, work_of
 from service.engine.background import in_background
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
-from service.engine.large_campaigns import work_of
 from service.engine.transaction import EXPIRE_ROWS_MAX
-from service.engine.waiting import Deliver, LargeRequests, Waiter
 from service.fault import Reached
 from service.limits import DECIDE_WORK_MAX
 from service.metrics import Metrics

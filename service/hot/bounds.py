@@ -1,4 +1,4 @@
-"""What a client without a key may make a connection hold: limits of heads, of waiting bytes and of unread answers.
+"""What a client without a key may make a connection hold: limits of heads and of waiting bytes.
 
 uvicorn has none of these limits. What cannot be read is answered with a problem, after the requests before it.
 """
@@ -24,8 +24,6 @@ PIPELINED_MAX = 64  # requests that wait on a connection for the answers to earl
 WAITING_BYTES_MAX = 2**25
 COUNT_EVERY_BYTES = 2**22  # a count looks at every connection
 CYCLE_BYTES = 2**12  # memory of a request that waits, beside its own bytes
-# A client must read at least this much of its answers in `receive_seconds_max`.
-READ_BYTES_MIN = 2**15
 
 _NOT_HTTP = "the request is not valid HTTP/1.1"
 _TOO_LARGE = f"the head may have at most {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers"
@@ -63,7 +61,6 @@ class BoundedConnection(HttpToolsProtocol):
     _moved = False  # the data that is being parsed has completed a head, a request or a part of a body
     _rejected = False  # nothing more is read
     _running: RequestResponseCycle | None = None
-    _unread: tuple[float, int] = (0.0, 0)  # when the client had last read enough, and how much was unread then
 
     def parse(self, data: bytes) -> None:
         """Give data to the parser; reject what it cannot read."""
@@ -190,19 +187,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         self._running = None
-
-    def resume_writing(self) -> None:
-        """The client has read all but the rest of its answer."""
-        super().resume_writing()
-        self._unread = (0.0, 0)
-
-    def is_stuck(self, now: float, seconds_max: float) -> bool:
-        """Whether the client reads less than READ_BYTES_MIN of its answers in that time."""
-        unread, (since, before) = self.transport.get_write_buffer_size(), self._unread
-        if not unread or not before or unread > before or before - unread >= READ_BYTES_MIN:
-            self._unread = now, unread
-            return False
-        return now - since > seconds_max
 
 
 def _bytes_of(cycle: RequestResponseCycle) -> int:

@@ -1,6 +1,7 @@
-"""Connections that take the short way to the hot endpoints and do not wait for requests that never arrive.
+"""Connections that take the short way to the hot endpoints and do not wait for clients that stop sending or reading.
 
-uvicorn limits the time that a connection rests between two requests, but not the time that a request takes to arrive.
+uvicorn limits the time that a connection rests between two requests, but not the time that a request takes to arrive or
+that a client takes to read its answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from service.hot.exchange import Head, HotPath
 from service.hot.refusal import Refusals
 
 SWEEP_EVERY_SECONDS = 0.5
+# A client must read at least this much of its answers in `receive_seconds_max`.
+READ_BYTES_MIN = 2**15
 
 
 class _Refused:
@@ -35,6 +38,7 @@ class Connection(BoundedConnection):
     _at_rest = True  # between two requests, with nothing of the next
     _has_room = False  # the engine took more when the data that is being parsed came
     _answered_at = 0.0
+    _unread: tuple[float, int] = (0.0, 0)  # when the client had last read enough, and how much was unread then
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
@@ -163,9 +167,22 @@ class Connection(BoundedConnection):
             super().on_body(body)
         super().on_message_complete()
 
+    def resume_writing(self) -> None:
+        """The client has read all but the rest of its answer."""
+        super().resume_writing()
+        self._unread = (0.0, 0)
+
     def is_late(self, now: float, seconds_max: float) -> bool:
         """Whether a request takes too long to arrive, and not because this side stopped reading."""
         return self.waiting_since is not None and not self.pipeline and now - self.waiting_since > seconds_max
+
+    def is_stuck(self, now: float, seconds_max: float) -> bool:
+        """Whether the client reads less than READ_BYTES_MIN of its answers in that time."""
+        unread, (since, before) = self.transport.get_write_buffer_size(), self._unread
+        if not unread or not before or unread > before or before - unread >= READ_BYTES_MIN:
+            self._unread = now, unread
+            return False
+        return now - since > seconds_max
 
 
 async def close_late(connections: Collection[Any], seconds_max: float) -> None:

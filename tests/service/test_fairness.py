@@ -8,8 +8,8 @@ import pytest
 
 from cbwk_client import Ask, Client, Terms, TooManyRequestsError
 from service.auth import KeyRing, Principal
+from service.engine.admission import LargeCampaign, work_of
 from service.engine.commands import CreateCampaign, Decide
-from service.engine.large_campaigns import LargeCampaign, work_of
 from service.problems import Invalid, TooManyRequests
 from tests.service.engine.campaigns import config, running
 from tests.service.http_client import ADMIN_KEY

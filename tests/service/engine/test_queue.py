@@ -7,10 +7,9 @@ import threading
 import pytest
 
 from service.engine import Engine
-from service.engine.admission import BATCH_MAX
+from service.engine.admission import BATCH_MAX, TRANSACTIONS_MAX
 from service.engine.commands import CreateCampaign, Decide, SetStatus
 from service.engine.transaction import EXPIRE_ROWS_MAX
-from service.engine.waiting import TRANSACTIONS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.conditions import until
