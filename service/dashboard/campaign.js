@@ -290,11 +290,12 @@ function feedbackSection() {
   const element = h(
     "div", { class: "card" }, facts, h("h3", {}, "Oracle loss over time"), loss.element,
     h("p", { class: "note" }, "Mean squared error of the predictions, in units of each target's range, over up to ",
-      "50 outcomes per point."),
+      "50 outcomes per point. A change that the model notices restarts it. Two or more false alarms mean that the ",
+      "features do not explain the outcomes."),
   );
 
   function update(report, campaign) {
-    const { open_holds: holds, recent, delay_seconds: delay, losses } = report;
+    const { open_holds: holds, recent, delay_seconds: delay, losses, changes } = report;
     const share = (count) => (recent.outcomes ? percent(count / recent.outcomes, 1) : "–");
     const seconds = Math.max(0, (now() - Date.parse(holds.oldest_at)) / 1000);
     const waits = holds.oldest_at ? `, the oldest for ${duration(seconds)}` : "";
@@ -306,6 +307,7 @@ function feedbackSection() {
       ["Void", share(recent.void)],
       ["Late costs", share(recent.late)],
       ["Oracle loss", last ? `${figure(last.reward_loss)} for reward (mean: ${figure(last.reward_guess)})` : "–"],
+      ["Changes of the world", changes ? `${whole(changes.noticed)} noticed, ${whole(changes.dismissed)} false alarms` : "–"],
     ];
     facts.replaceChildren(...shown.map(fact));
     loss.element.hidden = !losses.length;

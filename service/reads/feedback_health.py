@@ -1,4 +1,4 @@
-"""Feedback of a campaign: open holds, delays, and the losses of its predictions.
+"""Feedback of a campaign: open holds, delays, the losses of its predictions, and the changes that the model noticed.
 
 A read touches a bounded number of rows of the log, however long it is, and all open holds.
 """
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from cbwk_core.snapshot import SnapshotError
 from service.domain.decision_rows import predicted
-from service.reads.shared import Row, StoredCampaign, fetch, moment_or_none, stored_campaign
+from service.reads.shared import Row, StoredCampaign, fetch, load_campaign, moment_or_none, stored_campaign
 from service.store import tables
 from service.times import moment_text
 
@@ -24,6 +25,8 @@ RECENT_OUTCOMES_MAX = 1_000
 # The maximal number of parts of the log; a loss is the mean over the last outcomes of a part.
 LOSS_POINTS_MAX = 40
 LOSS_OUTCOMES_MAX = 50
+# A larger snapshot takes too long to decode for a page that is read again and again.
+SNAPSHOT_BYTES_MAX = 2**24
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -41,6 +44,7 @@ def feedback(connection: Connection, campaign_id: str) -> dict[str, Any]:
         },
         "delay_seconds": _delays(recent),
         "losses": _losses(connection, stored),
+        "changes": _changes(connection, stored),
     }
 
 
@@ -113,3 +117,23 @@ def _loss(stored: StoredCampaign, rows: Sequence[Row]) -> dict[str, Any]:
 def _by_target(stored: StoredCampaign, name: str, values: NDArray[np.float64]) -> dict[str, Any]:
     reward, *costs = values.tolist()
     return {f"reward_{name}": reward, f"cost_{name}": dict(zip(stored.campaign.resources, costs, strict=True))}
+
+
+def _changes(connection: Connection, stored: StoredCampaign) -> dict[str, Any] | None:
+    """Restarts of the model and dismissed alarms by the newest snapshot; None without one that can be read."""
+    snapshot = tables.snapshot
+    newest = (
+        select(snapshot.c.config_version, snapshot.c.data, snapshot.c.at)
+        .where(snapshot.c.campaign == stored.campaign.number, func.length(snapshot.c.data) <= SNAPSHOT_BYTES_MAX)
+        .order_by(snapshot.c.sequence.desc())
+        .limit(1)
+    )
+    for row in fetch(connection, newest):
+        policy = load_campaign(connection, stored.campaign.number, row["config_version"]).policy
+        try:
+            state = policy.decode(row["data"])
+        except SnapshotError:
+            return None
+        noticed, dismissed = int(policy.changes(state)[0]), int(policy.dismissed_alarms(state)[0])
+        return {"as_of": moment_text(row["at"]), "noticed": noticed, "dismissed": dismissed}
+    return None

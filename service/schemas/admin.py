@@ -169,14 +169,26 @@ class LossPoint(View):
     cost_guess: Amounts = shown({"usd": 0.05, "impressions": 0.0})
 
 
+class NoticedChanges(View):
+    """How often the model restarted after a change of the world, and how often it suspected one that was none.
+
+    They are of the newest snapshot of the model; before the first there are none.
+    """
+
+    as_of: At
+    noticed: int = shown(1)
+    dismissed: int = shown(0, "many mean that the features do not explain the outcomes")
+
+
 class FeedbackHealth(View):
-    """Open holds, the delays of feedback, and the errors of the predictions."""
+    """Open holds, the delays of feedback, the errors of the predictions, and what the model noticed."""
 
     campaign_id: CampaignName
     open_holds: OpenHolds
     recent: RecentOutcomes
     delay_seconds: Delays
     losses: list[LossPoint]
+    changes: NoticedChanges | None
 
 
 class DecidedView(View):

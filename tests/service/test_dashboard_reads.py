@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from cbwk_core.oracles.newton_state import CHANGES
 from service.reads import feedback_health, statistics
+from service.reads.shared import stored_campaign
 from service.store import tables
 from tests.service.http_client import key_for
 from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
@@ -118,6 +120,24 @@ def test_a_campaign_without_a_decision_has_no_delay_and_no_loss(call):
     assert shown["open_holds"] == {"count": 0, "oldest_at": None, "next_expiry_at": None}
     assert shown["delay_seconds"] == {"count": 0, "median": None, "p90": None, "p99": None}
     assert shown["losses"] == []
+
+
+def test_changes_and_dismissed_alarms_are_those_of_the_newest_snapshot(story, database):
+    assert good(story("GET", "/admin/campaigns/summer/feedback"))["changes"] is None
+    with database.read() as connection:
+        stored = stored_campaign(connection, "summer")
+    policy = stored.campaign.policy
+    state = policy.init()
+    noticed = state.oracle.noticed.copy()
+    noticed[:, CHANGES] = 2
+    seen = state._replace(oracle=state.oracle._replace(noticed=noticed, dismissed=np.array([3.0])))
+    with database.writer.begin(None) as connection:
+        for sequence, each in ((1, state), (2, seen)):
+            values = {"campaign": stored.campaign.number, "sequence": sequence, "at": 0}
+            values |= {"config_version": stored.campaign.version, "model_version": 1, "data": policy.encode(each)}
+            connection.execute(tables.snapshot.insert().values(values))
+    shown = good(story("GET", "/admin/campaigns/summer/feedback"))["changes"]
+    assert shown == {"as_of": "1970-01-01T00:00:00Z", "noticed": 2, "dismissed": 3}
 
 
 def test_prices_are_per_unit_also_where_every_arm_costs_less_than_its_resource_may(call):
