@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run demo test slow browser proofs faults lint bench hashes clean
+.PHONY: help setup run demo test slow again browser proofs faults lint bench hashes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ test: setup ## Run the tests
 
 slow: setup ## Run the tests that take long; .ci/run does so, too
 	@$(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser -m slow
+
+again: setup ## Run the tests that failed last, alone
+	@$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 browser: setup ## Try the dashboard in Chromium, where there is one
 	@$(BIN)/python -m pytest -n 0 -rs tests/browser
