@@ -55,7 +55,7 @@ class Load:
     def check(self) -> Load:
         """Returns the same load; raises unless every response was 200."""
         if set(self.statuses) != {200}:
-            raise RuntimeError(f"the server should have on_response 200 to everything, got {dict(self.statuses)}")
+            raise RuntimeError(f"the server must answer everything with 200, got {dict(self.statuses)}")
         return self
 
 
@@ -91,8 +91,9 @@ class _Connection(asyncio.Protocol):
         assert call is not None, "a response without a request"
         load = self._load
         load.latencies.append(time.perf_counter() - self._since)
-        load.statuses[int(buffer[9:12])] += 1
-        if self._on_response is not None:
+        status = int(buffer[9:12])
+        load.statuses[status] += 1
+        if status == 200 and self._on_response is not None:
             self._on_response(call.tag, buffer[head + 4 :])
         self._idle(self)
 

@@ -18,6 +18,7 @@ BATCH_CONNECTIONS = 8
 # Outcomes a campaign learns before it is measured: an untrained policy plays the null arm more often.
 TRAINING_OUTCOMES = 200
 TRAINING_OUTCOMES_OF_MANY = 50
+TRAINING_BATCH = 10  # small enough for 1,000 arms: see limits.DECIDE_WORK_MAX
 LONG_SECONDS = 3600.0
 
 
@@ -40,8 +41,8 @@ class MeasuredService:
         with self.server.client() as client:
             for name in self.names:
                 client.post("/campaigns", json=workload.campaign(name, arms=arms, numbers=numbers)).raise_for_status()
-        for _ in range((TRAINING_OUTCOMES if campaigns == 1 else TRAINING_OUTCOMES_OF_MANY) // 25):
-            calls = itertools.islice(self._requests.batches(self.names, 25), campaigns)
+        for _ in range((TRAINING_OUTCOMES if campaigns == 1 else TRAINING_OUTCOMES_OF_MANY) // TRAINING_BATCH):
+            calls = itertools.islice(self._requests.batches(self.names, TRAINING_BATCH), campaigns)
             self._closed(calls, LONG_SECONDS, 4, self._add_all)
             self.settle()
 

@@ -106,3 +106,14 @@ def test_a_quick_run_against_the_baseline_fills_the_table():
     document = json.loads(json.dumps(report.document({"cores": 2})))
     assert [figure["name"] for figure in document["figures"]] == names
     assert report.table().row_count == len(names)
+
+
+def test_a_campaign_of_a_thousand_arms_can_be_measured(tmp_path):
+    with served(Cores(), f"sqlite:///{tmp_path}/cbwk.db", request_deadline_ms=20_000) as server:
+        assert MeasuredService([server], arms=1_000).decide(0.2, connections=2).statuses[200]
+
+
+def test_an_unexpected_answer_ends_a_measurement(service):
+    calls = Requests("no such key").decides(service.names)
+    with pytest.raises(RuntimeError, match="401"):
+        service._closed(islice(calls, 3), 30, 1, service._add_all)
