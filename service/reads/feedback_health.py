@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from cbwk_core.snapshot import SnapshotError
 from service.domain.decision_rows import predicted
+from service.problems import UnknownRules
 from service.reads.shared import Row, StoredCampaign, fetch, load_campaign, moment_or_none, stored_campaign
 from service.store import tables
 from service.times import moment_text
@@ -129,10 +130,10 @@ def _changes(connection: Connection, stored: StoredCampaign) -> dict[str, Any] |
         .limit(1)
     )
     for row in fetch(connection, newest):
-        policy = load_campaign(connection, stored.campaign.number, row["config_version"]).policy
         try:
+            policy = load_campaign(connection, stored.campaign.number, row["config_version"]).policy
             state = policy.decode(row["data"])
-        except SnapshotError:
+        except (SnapshotError, UnknownRules):
             return None
         noticed, dismissed = int(policy.changes(state)[0]), int(policy.dismissed_alarms(state)[0])
         return {"as_of": moment_text(row["at"]), "noticed": noticed, "dismissed": dismissed}
