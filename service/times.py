@@ -4,10 +4,21 @@ import re
 from datetime import UTC, datetime, timedelta
 
 MICROS_PER_SECOND = 1_000_000
+MICROS_PER_HOUR = 3_600 * MICROS_PER_SECOND
+HOURS_PER_WEEK = 168
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
+
+
+def hour_of_week(microseconds: int) -> int:
+    """Return the hour of the week in UTC; hour 0 begins a Thursday, as 1970 did.
+
+    >>> hour_of_week(moment_microseconds("2026-11-19T01:30:00Z"))
+    1
+    """
+    return microseconds // MICROS_PER_HOUR % HOURS_PER_WEEK
 
 
 def moment_text(microseconds: int) -> str:
