@@ -30,7 +30,9 @@ def create(
 
 @app.command("list")
 def list_campaigns(
-    status: Annotated[str | None, typer.Option(help="active, paused, ended or archived.  [default: all]")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="scheduled, active, paused, ended or archived.  [default: all]")
+    ] = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
 ) -> None:

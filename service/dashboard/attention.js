@@ -24,7 +24,7 @@ export function attentionOf(item, nowMs) {
   } else if (item.status !== "archived") {
     for (const one of item.resources) ofResource(item, one, add);
     if (item.status === "paused") add(NOTICE, 2, "Paused: requests get no arm.");
-    else ofActive(item, nowMs, add);
+    else if (item.status !== "scheduled") ofActive(item, nowMs, add);
   }
   found.sort((a, b) => b.level - a.level || b.weight - a.weight);
   const level = found.length ? found[0].level : FINE;
@@ -71,7 +71,7 @@ function ofActive(item, nowMs, add) {
   if (item.round > 0 && quiet > QUIET_SECONDS) add(NOTICE, 1.5, `No activity for ${duration(quiet)}.`);
 }
 
-const ORDER = { active: 0, paused: 1, ended: 2, archived: 3 };
+const ORDER = { active: 0, scheduled: 1, paused: 2, ended: 3, archived: 4 };
 
 /** Sorts the most urgent first, then active campaigns. */
 export function byUrgency(a, b) {

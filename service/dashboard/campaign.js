@@ -92,9 +92,10 @@ export function campaignPage(id, { watch, title, mayChange, notify, failed }) {
   function showHead(found, budget) {
     status.dataset.status = found.status;
     setText(status, found.status);
-    const { ends_at: end_at, horizon } = found.config;
+    const { starts_at: start_at, ends_at: end_at, horizon } = found.config;
+    const start = found.status === "scheduled" ? `Starts ${moment(start_at)}. ` : "";
     const end = end_at ? `, ends ${moment(end_at)}` : ` of ${whole(horizon)} expected`;
-    setText(facts, `Round ${whole(found.round)}${end}; ${percent(budget.flight)} of the flight is over. ` +
+    setText(facts, `${start}Round ${whole(found.round)}${end}; ${percent(budget.flight)} of the flight is over. ` +
       `${whole(found.policy_version)} outcomes learnt. Last event ${moment(budget.last_event_at)}.`);
     const { reasons: why } = attentionOf(budget, now());
     reasons.replaceChildren(...why.map((one) => h("li", { dataset: { level: LEVELS[one.level] } }, one.text)));

@@ -105,7 +105,7 @@ export function flightAxis(config, createdAt) {
   const byTime = config.ends_at !== null && config.ends_at !== undefined;
   return {
     of: (point) => (byTime ? point.at : point.round),
-    start: byTime ? createdAt : 0,
+    start: byTime ? (config.starts_at > createdAt ? config.starts_at : createdAt) : 0,
     end: byTime ? config.ends_at : config.horizon,
     layout: {
       title: { text: byTime ? "time" : "round", font: { size: 11 }, standoff: 4 },

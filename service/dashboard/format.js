@@ -91,6 +91,7 @@ export const REASONS = {
   shadow: "chosen by the caller in shadow mode",
   paused: "the campaign was paused",
   archived: "the campaign was archived",
+  not_started: "the flight had not begun",
   ended: "the flight was over",
 };
 

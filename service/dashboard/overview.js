@@ -14,6 +14,7 @@ const BARS_MAX = 4;
 const FILTERS = [
   ["all", "All", (item) => item.status !== "archived"],
   ["attention", "Need attention", (item) => item.attention.level >= WARNING],
+  ["scheduled", "Scheduled", (item) => item.status === "scheduled"],
   ["active", "Active", (item) => item.status === "active"],
   ["paused", "Paused", (item) => item.status === "paused"],
   ["ended", "Ended", (item) => item.status === "ended"],

@@ -26,6 +26,7 @@ HORIZON_UNKNOWN = 1_000
 INTERACTIONS_MAX = 512
 # What an arm costs besides its features, in multiplications.
 ARM_WORK_MIN = 256
+NOT_STARTED = "not_started"
 # What the service adds to a configuration.
 _OWN = ("rules", "units", "retired_since")
 
@@ -159,6 +160,21 @@ class Campaign:
         return None if declared is None else moment_microseconds(declared)
 
     @cached_property
+    def starts_at(self) -> int | None:
+        """The declared start, in microseconds since 1970."""
+        declared = self.config.get("starts_at")  # version 0.1 stored none
+        return None if declared is None else moment_microseconds(declared)
+
+    def flight_start(self, created_at: int) -> int:
+        """When the flight begins: at the declared start, and not before the campaign was created."""
+        return max(created_at, self.starts_at or 0)
+
+    @cached_property
+    def counts_traffic(self) -> bool:
+        """Whether the expected traffic matters: for the horizon of a campaign with an end, or for its windows."""
+        return self.ends_at is not None or any(resource.get("windows") for resource in self.config["resources"])
+
+    @cached_property
     def ttl_micros(self) -> int:
         """The time from a decision to its expiry."""
         return int(self.config["feedback"]["ttl_seconds"]) * MICROS_PER_SECOND
@@ -218,15 +234,23 @@ class Campaign:
         """Whether a baseline makes some decisions: see `domain.holdout`."""
         return self.shadows or self.config.get("holdout") is not None
 
-    def has_ended(self, now: int) -> bool:
-        """Whether the declared end has passed."""
-        return self.ends_at is not None and now >= self.ends_at
+    def outside_flight(self, now: int) -> str | None:
+        """Returns the reason why nothing is decided at this time: before the start or after the end; None between."""
+        if self.starts_at is not None and now < self.starts_at:
+            return NOT_STARTED
+        return ENDED if self.ends_at is not None and now >= self.ends_at else None
 
     def status_at(self, now: int, stored: str, rounds: int) -> str:
-        """Returns the status as it is shown: an active campaign past its end, or without rounds left, has ended."""
-        declared = self.config["horizon"]
-        is_over = self.has_ended(now) or (declared is not None and rounds >= declared)
-        return ENDED if stored == "active" and is_over else stored
+        """Returns the status as it is shown: an active campaign is scheduled before its start and ended after its end.
+
+        One without rounds left has ended, too.
+        """
+        if stored != "active":
+            return stored
+        reason, declared = self.outside_flight(now), self.config["horizon"]
+        if reason == NOT_STARTED:
+            return "scheduled"
+        return ENDED if reason or (declared is not None and rounds >= declared) else stored
 
     def features(self, context: NDArray[np.float64], arms: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Returns the policy's features of n encoded contexts (n, p) and arms (k, r) or (n, k, r)."""

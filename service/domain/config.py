@@ -11,6 +11,7 @@ from service.domain.campaign import HORIZON_UNKNOWN, Campaign
 from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
+from service.times import moment_microseconds
 
 
 def check_new_config(config: Mapping[str, Any]) -> None:
@@ -28,6 +29,9 @@ def check_config(config: Mapping[str, Any]) -> None:
     baseline = (config.get("holdout") or {}).get("arm")
     if baseline is not None and baseline not in {arm["id"] for arm in config["arms"]}:
         raise Misfit("holdout.arm", "must be one of the arms")
+    starts, ends = config.get("starts_at"), config["ends_at"]
+    if starts is not None and ends is not None and moment_microseconds(starts) >= moment_microseconds(ends):
+        raise Misfit("starts_at", "must be before ends_at")
     limits = {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
     known = {**config, "horizon": config["horizon"] or HORIZON_UNKNOWN}
     campaign = Campaign(number=0, id=config["id"], version=0, config=known)

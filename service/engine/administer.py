@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import structlog
 from sqlalchemy import Connection, insert
 
@@ -13,13 +14,15 @@ from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
 from service.domain.config import check_config, check_new_config
 from service.domain.horizon import due_estimate, first_estimate
+from service.domain.traffic import Counts
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.money import amount, micros
 from service.problems import Conflict, Invalid, Misfit, NotFound, Problem, without_values
 from service.store import tables
 from service.store.campaigns import add_campaign
-from service.times import moment_microseconds
+from service.store.opening_balance import decisions_by_hour
+from service.times import moment_microseconds, moment_text
 
 log = structlog.get_logger(__name__)
 ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
@@ -51,7 +54,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         grant = {"sequence": resource + 1, "kind": "budget", "amount": budget, "reason": "created", "at": now}
         connection.execute(insert(tables.grant).values(**of_resource, **grant))
     write_audit(connection, now, command.actor, "campaign.create", name, {"config": config})
-    return Answer(_summary(campaign, "active"), status=201)
+    return Answer(_summary(campaign, campaign.status_at(now, "active", 0)), status=201)
 
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
@@ -92,14 +95,15 @@ def set_status(connection: Connection, locked: LockedCampaign, command: SetStatu
 
 
 def patch_campaign(connection: Connection, locked: LockedCampaign, command: PatchCampaign) -> Answer | Problem:
-    """Changes budgets, horizon, arms and feedback terms; nothing learnt is lost."""
+    """Changes budgets, start, end, arms and feedback terms; nothing learnt is lost."""
     changes = command.changes
     expected = changes.get("expected_version")
     if expected is not None and expected != locked.campaign.version:
         message = f"expected_version is not the campaign's, which is {locked.campaign.version}"
         return Conflict(message, kind="version-differs")
     try:
-        config = _with_end(locked, _patched(locked.campaign.config, changes, locked.campaign.version + 1), changes)
+        config = _with_start(locked, _patched(locked.campaign.config, changes, locked.campaign.version + 1), changes)
+        config = _with_end(connection, locked, config, changes)
         check_config(config)
         newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
@@ -115,15 +119,23 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
             locked.ledger.move(resource, granted=difference)
             locked.append("grant", resource=resource, kind="budget", amount=difference, reason="changed", at=locked.now)
     locked.state = state
+    locked.traffic = locked.traffic if newer.counts_traffic else None
     _log_config(connection, locked, newer, "patch", changes)
     write_audit(connection, locked.now, command.actor, "campaign.patch", locked.campaign.id, changes)
     return _changed(locked)
 
 
+def known_traffic(connection: Connection, locked: LockedCampaign) -> Counts:
+    """Returns the campaign's decisions by hour of the week; counts its log when they are needed for the first time."""
+    if locked.traffic is None:
+        locked.traffic = np.array(decisions_by_hour(connection, locked.campaign.number))
+    return locked.traffic
+
+
 def renew_estimate(connection: Connection, locked: LockedCampaign, asked: int) -> None:
     """Adopts a new estimate of the horizon if one is due before the next `asked` decisions."""
     campaign = locked.campaign
-    estimate = due_estimate(campaign, locked.state.round.item(), asked, locked.created_at, locked.now)
+    estimate = due_estimate(campaign, known_traffic(connection, locked), asked, locked.created_at, locked.now)
     if estimate is not None:
         newer = replace(campaign, version=campaign.version + 1, config={**campaign.config, "estimate": estimate})
         locked.state = newer.policy.adopt(campaign.policy, locked.state)
@@ -167,17 +179,34 @@ def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> d
     return patched
 
 
-def _with_end(locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _with_start(locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Returns the configuration with the new start; null starts the campaign now."""
+    if "starts_at" not in changes:
+        return config
+    if locked.campaign.starts_at is None or locked.campaign.starts_at <= locked.now:
+        raise Conflict("the campaign has started, and a start cannot move after that", kind="change-refused")
+    starts_at = changes["starts_at"]
+    if starts_at is not None and moment_microseconds(starts_at) < locked.now:
+        raise Misfit("starts_at", "must lie in the future; null starts the campaign now")
+    return {**config, "starts_at": starts_at or moment_text(locked.now)}
+
+
+def _with_end(
+    connection: Connection, locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]
+) -> dict[str, Any]:
     """Returns the configuration with the new end. A campaign ends by rounds or by time: one end clears the other."""
     if changes.get("horizon") is not None:
         kept = {name: value for name, value in config.items() if name != "estimate"}
         return {**kept, "horizon": changes["horizon"], "ends_at": None}
     if changes.get("ends_at") is None:
         return config
+    if locked.campaign.two_stage not in ("off", False):
+        raise Conflict("a campaign of two stages ends by its horizon, not at a time", kind="change-refused")
     changed = {**config, "horizon": None, "ends_at": changes["ends_at"]}
     if config["horizon"] is not None:
-        ends, rounds = moment_microseconds(changes["ends_at"]), locked.state.round.item()
-        changed["estimate"] = first_estimate(config["horizon"], rounds, locked.created_at, locked.now, ends)
+        since, ends = locked.campaign.flight_start(locked.created_at), moment_microseconds(changes["ends_at"])
+        counts = known_traffic(connection, locked)
+        changed["estimate"] = first_estimate(config["horizon"], counts, since, locked.now, ends)
     return changed
 
 

@@ -23,6 +23,7 @@ from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account
+from service.domain.traffic import Counts, decoded
 from service.engine.admission import LargeCampaign, is_large
 from service.engine.models import begun_model
 from service.limits import DECIDE_WORK_MAX
@@ -68,6 +69,7 @@ class Remainder(NamedTuple):
     last_event_at: int
     accounts: Sequence[Account]
     epoch: int | None = None  # of the transaction: see `Writer.epoch`
+    traffic: Counts | None = None  # as in `LockedCampaign`
 
 
 class CachedCampaign(NamedTuple):
@@ -188,6 +190,12 @@ def accounts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[A
 def creation_times(connection: Connection, numbers: Sequence[int]) -> dict[int, int]:
     """When campaigns were created."""
     return {row["number"]: row["created_at"] for row in _CREATION_TIMES.fetch(connection, numbers)}
+
+
+def stored_traffic(row: Mapping[str, Any]) -> Counts | None:
+    """The traffic of a `campaign_state` row; None if it is not counted, or not by the version that wrote last."""
+    counts = None if row["traffic"] is None else decoded(row["traffic"])
+    return counts if counts is not None and counts.sum() == row["round"] else None
 
 
 def is_far_behind(cache: Cache, row: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from cbwk_core import State
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns
 from service.domain.ledger import Account, Ledger
+from service.domain.traffic import Counts, encoded
 from service.fault import Reached
 from service.store import tables
 from service.store.bulk_insert import append_columns, append_rows
@@ -43,6 +44,7 @@ class LockedCampaign:
     expired = 0
     above_hold = 0
     quarantined = 0
+    traffic: Counts | None = None  # decisions by hour of the week; None while nothing needs them
 
     # Not a dataclass: a transaction makes one for every campaign, and a dataclass takes twice as long.
     def __init__(
@@ -100,7 +102,7 @@ _MOVE_ACCOUNT = Prepared(
     )
 )
 _MOVED = (*(f"new_{name}" for name in Account._fields), "number", "of_resource")
-_STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at")
+_STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at", "traffic")
 _MOVE_STATE = Prepared(
     lambda _: (
         update(_state)
@@ -124,10 +126,10 @@ _ACCOUNT_TYPES = ("int8", "int8", "int8", "int8", "int4", "int2")
 # Up to this many accounts are sent as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would
 # parse the statement every time.
 ROWS_MAX = 8
-_STATE_TYPES = ("text", "int4", "int4", "int8", "int8", "text", "int8", "int4")
+_STATE_TYPES = ("text", "int4", "int4", "int8", "int8", "text", "int8", "text", "int4")
 _MOVE_STATES = (
-    "UPDATE campaign_state SET books = decode(new.books, 'hex'),"
-    f" {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS if name != 'books')}"
+    "UPDATE campaign_state SET books = decode(new.books, 'hex'), traffic = decode(nullif(new.traffic, ''), 'hex'),"
+    f" {', '.join(f'{name} = new.{name}' for name in _STATE_COLUMNS if name not in ('books', 'traffic'))}"
     f" FROM unnest({', '.join(map(array_of, _STATE_TYPES))}) AS new ({', '.join(_STATE_COLUMNS)}, campaign)"
     " WHERE campaign_state.campaign = new.campaign"
 )
@@ -167,8 +169,7 @@ class Changes:
         else:
             _MOVE_ACCOUNT.run(connection, _MOVED, accounts)
         if connection.dialect.name == "postgresql" and len(states) > 1:
-            in_text = [[part.hex() if isinstance(part, bytes) else part for part in row] for row in states]
-            run_on_arrays(connection, _MOVE_STATES, in_text).close()
+            run_on_arrays(connection, _MOVE_STATES, [[*map(_in_text, row)] for row in states]).close()
         else:
             _MOVE_STATE.run(connection, _STATE_VALUES, states)
         if reached is not None:
@@ -180,7 +181,14 @@ def _state_row(locked: LockedCampaign) -> tuple[Any, ...]:
     books = state.books.astype("<f8", copy=False).tobytes()
     rounds = state.round.item()
     numbers = (campaign.version, locked.model_version, locked.sequence, rounds)
-    return (locked.status, *numbers, books, locked.now, campaign.number)
+    traffic = None if locked.traffic is None else encoded(locked.traffic)
+    return (locked.status, *numbers, books, locked.now, traffic, campaign.number)
+
+
+def _in_text(part: Any) -> Any:
+    if part is None:
+        return ""
+    return part.hex() if isinstance(part, bytes) else part
 
 
 def _move_holds(connection: Connection, campaigns: Collection[LockedCampaign]) -> None:

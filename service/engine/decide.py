@@ -21,6 +21,7 @@ from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.stage_one import is_under_way
+from service.domain.traffic import plus
 from service.engine.admission import within_bounds
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
@@ -113,7 +114,7 @@ def _decide_groups(
 
 def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
     """Whether a request asks for an arm for its context and for nothing else."""
-    if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.has_ended(locked.now):
+    if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.outside_flight(locked.now):
         return False
     return command.is_bare and not command.explain
 
@@ -129,10 +130,10 @@ def decide(
     answers: list[Answer | Problem | None] = [None] * len(requests)
     before = len(locked.decisions)
     fresh, repeats = _without_repeats(requests, existing)
-    if locked.status != "active" or locked.campaign.has_ended(locked.now):
-        reason = locked.status if locked.status != "active" else ENDED
+    closed = locked.campaign.outside_flight(locked.now) if locked.status == "active" else locked.status
+    if closed is not None:
         for index in fresh:
-            answers[index] = _unstored(locked, requests[index], reason)
+            answers[index] = _unstored(locked, requests[index], closed)
     elif locked.campaign.has_baseline:
         for index in fresh:
             if requests[index].actions is None:
@@ -306,6 +307,8 @@ def _record(
         columns["shadow"] = constant_column(shadow, made)
     locked.decisions.append(columns)
     locked.sequence += made
+    if locked.traffic is not None:
+        locked.traffic = plus(locked.traffic, made, locked.now)
     played = [holds[arm] for arm in arms if arm != NULL_ARM]
     if played:
         locked.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
@@ -330,6 +333,8 @@ def _record_group(
     for locked, state, arm in zip(campaigns, group.commit(ticket), columns["arm"], strict=True):
         locked.state = state
         locked.sequence += 1
+        if locked.traffic is not None:
+            locked.traffic = plus(locked.traffic, 1, locked.now)
         if arm != NULL_ARM:
             locked.ledger.hold(locked.campaign.holds[arm])
     holds = holds_of(columns)
@@ -423,7 +428,7 @@ def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_camp
 
 
 def _unstored(locked: LockedCampaign, request: Decide, reason: str) -> Answer:
-    """The answer of a campaign that is paused, archived or at its end: null, no round, nothing kept."""
+    """The answer of a campaign that is paused, archived or outside its flight: null, no round, nothing kept."""
     return Answer(
         {
             "decision_id": request.decision_id or uuid7(locked.now),

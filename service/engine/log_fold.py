@@ -21,12 +21,13 @@ from cbwk_core.model import model_of, with_model
 from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account, Ledger
 from service.domain.stage_one import STAGE
+from service.domain.traffic import no_traffic, plus
 from service.engine.cache import load_campaign
 from service.engine.changes import LockedCampaign
 from service.engine.models import begun_model
 from service.store import tables
 from service.store.database import Database
-from service.store.opening_balance import opening_state
+from service.store.opening_balance import opening_of, opening_state
 
 # Sequence numbers that one read covers.
 WINDOW = 2_000
@@ -65,6 +66,8 @@ def beginning(database: Database, number: int) -> LockedCampaign:
         ledger = Ledger([Account(granted=0, spent=amount, overrun=amount) for amount in spent])
         version, through = (1, 0) if opening is None else (opening["model_version"], opening["through"])
         locked = LockedCampaign(campaign, state, ledger, "active", through, version, created_at, created_at)
+        pruned = opening_of(connection, number)
+        locked.traffic = no_traffic() if pruned is None else np.array(pruned.traffic)
         for start in range(0, through, WINDOW):
             for event in _window(connection, number, start, min(start + WINDOW, through)):
                 _book(locked, event)
@@ -151,8 +154,10 @@ def _change(database: Database, locked: LockedCampaign, row: Any) -> None:
 
 
 def _book(locked: LockedCampaign, event: Event) -> None:
-    """Moves the accounts only. `reported`: the engine checked the overrun when it wrote the row."""
+    """Moves accounts and traffic only. `reported`: the engine checked the overrun when it wrote the row."""
     if event.table == "decision":
+        assert locked.traffic is not None, "the fold counts from the beginning"
+        locked.traffic = plus(locked.traffic, len(event.rows), event.rows[0]["decided_at"])
         for row in event.rows:
             locked.ledger.book(held=_amounts(row["hold"]), reported=True)
     elif event.table == "outcome":

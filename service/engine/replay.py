@@ -15,7 +15,7 @@ from cbwk_core import RULES_KNOWN
 from service.domain.decision_rows import rows_of
 from service.domain.ledger import Ledger
 from service.engine import decide
-from service.engine.cache import load_campaign
+from service.engine.cache import load_campaign, stored_traffic
 from service.engine.changes import LockedCampaign
 from service.engine.commands import Decide
 from service.engine.log_fold import advance, beginning, events, is_near
@@ -134,9 +134,12 @@ def _end(locked: LockedCampaign, row: Any) -> Difference | None:
     if locked.sequence != row["sequence"]:
         return _missing_row(locked)
     logged, derived = locked.campaign.policy.read_books(_floats(row["books"]))[0], locked.state.books[0]
-    if is_near(logged, derived):
+    if not is_near(logged, derived):
+        return Difference(locked.sequence, None, "books", logged.tolist(), derived.tolist())
+    counted, counts = stored_traffic(row), locked.traffic
+    if counted is None or counts is None or (counted == counts).all():
         return None
-    return Difference(locked.sequence, None, "books", logged.tolist(), derived.tolist())
+    return Difference(locked.sequence, None, "traffic", counted.tolist(), counts.tolist())
 
 
 def _floats(value: bytes | float) -> NDArray[np.float64]:

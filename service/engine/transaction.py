@@ -29,6 +29,7 @@ from service.engine.cache import (
     creation_times,
     current,
     is_far_behind,
+    stored_traffic,
 )
 from service.engine.changes import Changes, LockedCampaign
 from service.engine.commands import (
@@ -146,7 +147,7 @@ class Transactions:
             self._metrics.batch_size.observe(commands)
             for locked in changes.campaigns.values():
                 campaign, number = locked.campaign, locked.campaign.number
-                remainder = Remainder(locked.status, locked.now, locked.ledger.accounts, epoch)
+                remainder = Remainder(locked.status, locked.now, locked.ledger.accounts, epoch, locked.traffic)
                 self.cache.put(
                     campaign, locked.state, locked.sequence, locked.model_version, remainder, learnt=locked.learnt
                 )
@@ -261,7 +262,7 @@ class Transactions:
                 self._created_at[campaign.number],
                 changes,
             )
-            locked.one_by_one = attempt.one_by_one
+            locked.one_by_one, locked.traffic = attempt.one_by_one, remainder.traffic
             changes.campaigns[campaign.id] = locked
 
     def _read(
@@ -286,7 +287,8 @@ class Transactions:
                 attempt.refused[number] = problem
                 continue
             self.cache.count_folded(known)
-            yield known._replace(remainder=Remainder(row["status"], row["last_event_at"], balances[number]))
+            remainder = Remainder(row["status"], row["last_event_at"], balances[number], traffic=stored_traffic(row))
+            yield known._replace(remainder=remainder)
 
     def _refuse(
         self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt
@@ -328,7 +330,7 @@ class Transactions:
             existing = stored[locked.campaign.number]
             if len(decides) < len(items):
                 self._settle(connection, locked, items, existing)
-            if locked.campaign.ends_at is not None:
+            if locked.campaign.counts_traffic:
                 administer.renew_estimate(connection, locked, len(decides))
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))

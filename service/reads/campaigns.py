@@ -46,7 +46,7 @@ def campaigns(
     """Campaigns in the order of creation; `visible` limits them to those that a key may see."""
     query, now, after = states(with_config=True), clock_micros(connection), number_cursor(cursor)
     if status is not None:
-        query = query.where(tables.campaign_state.c.status == ("active" if status == ENDED else status))
+        query = query.where(tables.campaign_state.c.status == ("active" if status in (ENDED, "scheduled") else status))
     found: list[Row] = []
     step = limit
     while True:
@@ -56,7 +56,8 @@ def campaigns(
         found += islice(matching, limit + 1 - len(found))
         if len(rows) <= step or len(found) > limit:
             return page(found, limit, lambda row: row["campaign"], _summary)
-        # Active and ended differ by the clock alone: many rows may be of the other status, and few queries pass them.
+        # Scheduled, active and ended differ by the clock alone: many rows may be of another status, and few queries
+        # pass them.
         step, after = PAGE_MAX, rows[-1]["campaign"]
 
 
@@ -204,6 +205,6 @@ def _flight_share(stored: StoredCampaign) -> float:
     """The finished share of the flight: of its decisions, or of its time if only its end is declared."""
     config, state = stored.campaign.config, stored.state
     if config["ends_at"] is not None:
-        start, end = state["created_at"], moment_microseconds(config["ends_at"])
-        return min(1.0, float(state["last_event_at"] - start) / (end - start)) if end > start else 1.0
+        start, end = stored.campaign.flight_start(state["created_at"]), moment_microseconds(config["ends_at"])
+        return min(1.0, max(0.0, (state["last_event_at"] - start) / (end - start))) if end > start else 1.0
     return min(1.0, float(state["round"] / config["horizon"]))

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
+from service.domain.traffic import decoded
 from service.money import amount
 from service.reads.shared import StoredCampaign, element, fetch, stored_campaign
 from service.store import tables
-from service.store.opening_balance import Opening, opening_of
+from service.store.opening_balance import Opening, decisions_by_hour, opening_of
 from service.store.tables import outcome_digest
 
 LOG = (tables.decision, tables.outcome, tables.grant, tables.change)
@@ -95,7 +96,16 @@ def _log_checks(connection: Connection, stored: StoredCampaign, pruned: Opening)
         _check("pruned through", stored.state["pruned_through"], pruned.through),
         _check("decisions released twice", 0, released_twice),
         _check("damaged outcomes", 0, _damaged(connection, number)),
+        *_traffic_check(connection, stored),
     ]
+
+
+def _traffic_check(connection: Connection, stored: StoredCampaign) -> list[dict[str, Any]]:
+    """How many hours of the week have another count than the log; nothing if the campaign does not count them."""
+    if stored.state["traffic"] is None:
+        return []
+    differs = decoded(stored.state["traffic"]) != decisions_by_hour(connection, stored.campaign.number)
+    return [_check("hours of other traffic", 0, int(differs.sum()))]
 
 
 def _damaged(connection: Connection, number: int) -> int:

@@ -47,7 +47,7 @@ async def show_campaign(request: Request, campaign_id: ReadableCampaign) -> Resp
 
 @router.patch("/{campaign_id}", **documented(CampaignChanged, 404, 409, body=CampaignPatch))
 async def change_campaign(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
-    """Change budgets, horizon, arms or feedback terms; the campaign keeps what it has learnt."""
+    """Change budgets, start, end, arms or feedback terms; the campaign keeps what it has learnt."""
     body = parsed(await request.body(), CampaignPatch)
     return await submitted(request, PatchCampaign(campaign_id, body.as_json(), principal.key_id))
 

@@ -36,7 +36,7 @@ _exact = (
     Field(description="at most six decimals"),
 )
 
-Status = Literal["active", "paused", "ended", "archived"]
+Status = Literal["scheduled", "active", "paused", "ended", "archived"]
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 UniqueIds = Annotated[list[Id], AfterValidator(_unique_ids), Field(json_schema_extra={"uniqueItems": True})]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH_MAX), AfterValidator(_printable)]

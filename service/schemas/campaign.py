@@ -33,6 +33,7 @@ CONFIG_EXAMPLE: dict[str, Any] = {
         {"id": "impressions", "budget": 50000, "max_cost": 1},
     ],
     "horizon": 100000,
+    "starts_at": None,
     "ends_at": None,
     "context": {
         "features": [
@@ -224,6 +225,9 @@ class CampaignConfig(Body):
     horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(
         default=None, description="expected number of decisions; or set ends_at"
     )
+    starts_at: Moment | None = Field(
+        default=None, description="start of the campaign; requests before it get no arm, for the reason not_started"
+    )
     ends_at: Moment | None = Field(
         default=None, description="end of the campaign; its horizon is estimated from traffic"
     )
@@ -290,6 +294,9 @@ class CampaignPatch(Body):
 
     resources: Annotated[list[BudgetChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
     horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(default=None, description="clears ends_at")
+    starts_at: Moment | None = Field(
+        default=None, description="only before the start, else 409; null starts the campaign now"
+    )
     ends_at: Moment | None = Field(default=None, description="clears horizon, which is then estimated from traffic")
     add_arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)] = Field(default=[])
     retire_arms: Annotated[UniqueIds, Field(max_length=ARMS_MAX)] = Field(default=[])

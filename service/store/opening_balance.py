@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from service.store import tables
+from service.times import HOURS_PER_WEEK, MICROS_PER_HOUR, hour_of_week
 
 _COUNTS = ("row_count", "number_sum", "last_number", "last_at", "decisions")
 
@@ -38,6 +39,7 @@ class Opening:
     last_at: int = 0
     decisions: int = 0
     arms: dict[str | None, ArmSums] = field(default_factory=dict)
+    traffic: tuple[int, ...] = (0,) * HOURS_PER_WEEK  # decisions by hour of the week
 
     @property
     def plays(self) -> int:
@@ -47,8 +49,9 @@ class Opening:
     def plus(self, decisions: Sequence[Any], outcomes: Sequence[Any]) -> Opening:
         """The opening with more decisions and all their outcomes: rows of the tables, in their order."""
         arms, arm_of = dict(self.arms), {row["sequence"]: row["arm_id"] for row in decisions}
-        zero = (0,) * len(self.spent)
+        zero, traffic = (0,) * len(self.spent), [*self.traffic]
         for row in decisions:
+            traffic[hour_of_week(row["decided_at"])] += 1
             sums = arms.get(row["arm_id"], ArmSums(row["arm_id"], spent=zero))
             last = max(sums.last, row["decided_at"])
             arms[row["arm_id"]] = sums._replace(decisions=sums.decisions + 1, last=last)
@@ -78,12 +81,14 @@ class Opening:
             last_at=max(self.last_at, *(at for _, at in ends)),
             decisions=self.decisions + len(decisions),
             arms=arms,
+            traffic=tuple(traffic),
         )
 
     def columns(self) -> dict[str, Any]:
         """The columns of the table `opening` that change when rows are deleted."""
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return {**counts, "spent": json.dumps(self.spent), "arms": json.dumps([*self.arms.values()])}
+        texts = {"spent": self.spent, "arms": [*self.arms.values()], "traffic": self.traffic}
+        return counts | {name: json.dumps(value) for name, value in texts.items()}
 
 
 def _sum(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
@@ -93,13 +98,28 @@ def _sum(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
 def opening_of(connection: Connection, number: int) -> Opening | None:
     """The opening of a campaign; None if nothing was pruned."""
     opening = tables.opening
-    columns = [opening.c[name] for name in ("through", *_COUNTS, "spent", "arms")]
+    columns = [opening.c[name] for name in ("through", *_COUNTS, "spent", "arms", "traffic")]
     row = connection.execute(select(*columns).where(opening.c.campaign == number)).mappings().first()
     if row is None:
         return None
     sums = [ArmSums(*values) for values in json.loads(row["arms"])]
     arms = {each.arm: each._replace(spent=tuple(each.spent)) for each in sums}
-    return Opening(**{**row, "spent": tuple(json.loads(row["spent"])), "arms": arms})
+    if row["traffic"] is None:  # the times of the pruned decisions are not known: an even rate
+        traffic = tuple((row["decisions"] + hour) // HOURS_PER_WEEK for hour in range(HOURS_PER_WEEK))
+    else:
+        traffic = tuple(json.loads(row["traffic"]))
+    return Opening(**{**row, "spent": tuple(json.loads(row["spent"])), "arms": arms, "traffic": traffic})
+
+
+def decisions_by_hour(connection: Connection, number: int) -> list[int]:
+    """A campaign's decisions by hour of the week, by its log and its opening. The time grows with the log."""
+    decision, opening = tables.decision, opening_of(connection, number)
+    hour = (decision.c.decided_at // MICROS_PER_HOUR % HOURS_PER_WEEK).label("hour")
+    found = [0] * HOURS_PER_WEEK if opening is None else [*opening.traffic]
+    query = select(hour, func.count()).where(decision.c.campaign == number).group_by(hour)
+    for at, count in connection.execute(query):
+        found[at] += count
+    return found
 
 
 def opening_state(connection: Connection, number: int) -> Any:

@@ -93,6 +93,8 @@ campaign_state = Table(
     Column("books", LargeBinary, nullable=False),  # float64, cbwk_core.state.columns
     Column("last_event_at", BigInteger, nullable=False),
     Column("pruned_through", BigInteger, nullable=False),  # rows up to this number may be missing: see `opening`
+    # Decisions by hour of the week, uint32: see domain.traffic. NULL: not counted so far, because nothing needs it.
+    Column("traffic", LargeBinary, nullable=True),
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("status IN ('active', 'paused', 'archived')", name="status"),
     CheckConstraint("sequence >= 0 AND round >= 0", name="counts"),
@@ -245,6 +247,7 @@ opening = Table(
     Column("decisions", BigInteger, nullable=False),
     Column("spent", Text, nullable=False),  # their change of `spent`
     Column("arms", Text, nullable=False),  # their sums by arm: see store.opening_balance
+    Column("traffic", Text, nullable=True),  # the decisions by hour of the week; NULL: pruned by version 0.1
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("last_number <= through AND decisions <= row_count", name="counts"),
 )

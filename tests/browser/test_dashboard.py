@@ -135,6 +135,7 @@ URGENCY = [
     (1, {"flight": 1.0}, {"pace": 1.5}, "flight is over"),
     (1, {"status": "ended", "flight": 0.9}, {"pace": 1.5}, "flight is over"),
     (0, {"status": "archived"}, {"overrun": 2}, None),
+    (0, {"status": "scheduled", "round": 0, "last_event_at": "2026-11-16T08:00:00Z"}, {"pace": None, "spent": 0}, None),
     (0, {}, {}, None),
 ]
 

@@ -25,7 +25,7 @@ from tests.faults.history import History, Operation, micros_of
 INTERNAL_ERROR = 500
 COST_MISSING = "cost_missing"
 # The reasons of answers that take no round and are not stored.
-UNSTORED = frozenset({"archived", "paused", "ended"})
+UNSTORED = frozenset({"archived", "paused", "not_started", "ended"})
 # The transitions of a decision's state, as documented.
 FOLLOWS = {
     "held": {"charged", "rewarded", "settled", "voided", "expired"},

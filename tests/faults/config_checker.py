@@ -59,6 +59,9 @@ def _misdecided(row: DecisionRow, config: dict[str, Any], version: int, status: 
         return f"decided with version {row.config_version} instead of {version}"
     if config["horizon"] is not None and row.round >= config["horizon"]:
         return f"round {row.round} of {config['horizon']}"
+    starts_at = config.get("starts_at")
+    if starts_at is not None and row.at < datetime.fromisoformat(starts_at).timestamp() * MICROS:
+        return "decided before the start"
     if config["ends_at"] is not None and row.at >= datetime.fromisoformat(config["ends_at"]).timestamp() * MICROS:
         return "decided after the end"
     if row.arm is None:

@@ -1,4 +1,7 @@
-"""A campaign ends after a number of decisions or at a time; a change sets one end and clears the other."""
+"""A campaign starts at once or at a time; it ends after a number of decisions or at a time.
+
+A change sets one end and clears the other.
+"""
 
 from __future__ import annotations
 
@@ -108,9 +111,38 @@ def test_a_campaign_at_its_end_is_shown_as_ended_until_the_end_moves(call, way):
     assert statuses(call) == {"active"}
 
 
+def test_a_campaign_is_shown_as_scheduled_until_it_starts(call):
+    create(call, "other")
+    assert create(call, starts_at=LATER)["status"] == "scheduled"
+    assert (statuses(call), statuses(call, "other")) == ({"scheduled"}, {"active"})
+    decision = good(call("POST", "/decide", json=decide_body("z")))
+    assert (decision["arm"], decision["reason"], decision["hold"], decision["round"]) == (None, "not_started", {}, 0)
+    assert call("GET", "/admin/campaigns/c/decisions/z").status_code == 404
+    assert good(call("POST", "/campaigns/c/pause"))["status"] == "paused"
+    assert good(call("POST", "/campaigns/c/resume"))["status"] == "scheduled"
+    assert patch(call, starts_at=None)["status"] == "active"
+    assert statuses(call) == {"active"}
+    assert reasons(call, 2, "z") == ["policy"] * 2
+
+
+def test_a_flight_that_has_not_begun_has_no_share_and_no_pace(call):
+    create(call, starts_at="2099-01-01T00:00:00Z", ends_at=LATER, horizon=None)
+    budget = good(call("GET", "/admin/campaigns/c/budget"))
+    assert (budget["flight"], budget["resources"][0]["pace"]) == (0, None)
+
+
+@pytest.mark.parametrize("starts_at", [LATER, "2100-01-01T00:00:00.000001Z"])
+def test_a_start_that_is_not_before_the_end_is_refused(call, starts_at):
+    answer = call("POST", "/campaigns", json=campaign(starts_at=starts_at, ends_at=LATER, horizon=None))
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"field": "starts_at", "message": "must be before ends_at"}]
+
+
 def test_a_list_by_status_finds_the_ended_and_pages_past_the_others(call):
     for number in range(7):
         create(call, f"c{number}", horizon=1)
+    for number in range(3):
+        create(call, f"s{number}", starts_at=LATER)
     for number in (1, 4, 6):
         patch(call, f"c{number}", ends_at=PAST)
 
@@ -126,6 +158,7 @@ def test_a_list_by_status_finds_the_ended_and_pages_past_the_others(call):
 
     assert listed("ended") == [["c1", "c4"], ["c6"]]
     assert listed("active") == [["c0", "c2"], ["c3", "c5"]]
+    assert listed("scheduled") == [["s0", "s1"], ["s2"]]
 
 
 def test_a_list_by_status_passes_many_campaigns_of_another_status_in_few_queries(call, database):

@@ -1,0 +1,13 @@
+"""Add what budgets as people buy them need: the traffic of a campaign."""
+
+from alembic import op
+from sqlalchemy import Column, LargeBinary, Text
+
+revision = "20261118_1700"
+down_revision = "20261118_1400"
+
+
+def upgrade() -> None:
+    """Add the columns; what exists is counted when it is first needed."""
+    op.add_column("campaign_state", Column("traffic", LargeBinary, nullable=True))
+    op.add_column("opening", Column("traffic", Text, nullable=True))
