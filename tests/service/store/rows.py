@@ -20,6 +20,7 @@ def state(number: int, **changes: Any) -> dict[str, Any]:
         "books": b"",
         "last_event_at": 0,
         "pruned_through": 0,
+        "traffic": None,
     } | changes
 
 
