@@ -81,6 +81,8 @@ class AsyncClient(BaseClient):
         exclude: Sequence[str] = (),
         actions: Sequence[Mapping[str, Any]] | None = None,
         baseline_arm: str | None = UNSET,
+        max_cost: Mapping[str, float] | None = None,
+        max_costs: Mapping[str, Mapping[str, float]] | None = None,
         explain: bool = False,
         fallback: Fallback = RAISE,
         seconds: float | None = None,
@@ -89,7 +91,7 @@ class AsyncClient(BaseClient):
 
         Without a fallback it raises NoAnswerError. It always raises refusals, such as an unknown campaign.
         """
-        ask = Ask(context, decision_id, exclude, actions, baseline_arm)
+        ask = Ask(context, decision_id, exclude, actions, baseline_arm, max_cost, max_costs)
         return await self._run(self._decide_steps(campaign_id, ask, explain, fallback, seconds))
 
     async def decide_batch(

@@ -54,6 +54,8 @@ class Ask:
     exclude: Sequence[str] = ()
     actions: Sequence[Mapping[str, Any]] | None = None
     baseline_arm: str | None = UNSET  # in shadow mode: the arm that will be played
+    max_cost: Mapping[str, float] | None = None  # of every arm, by resource: at most what is declared
+    max_costs: Mapping[str, Mapping[str, float]] | None = None  # by arm; wins over max_cost
 
     def body(self) -> dict[str, Any]:
         """Return the body to send. It always has a decision id: without one, a repeat would be another decision."""
@@ -67,6 +69,10 @@ class Ask:
             body["actions"] = list(self.actions)
         if self.baseline_arm != UNSET:
             body["baseline_arm"] = self.baseline_arm
+        if self.max_cost:
+            body["max_cost"] = dict(self.max_cost)
+        if self.max_costs:
+            body["max_costs"] = {arm: dict(costs) for arm, costs in self.max_costs.items()}
         return body
 
 

@@ -81,6 +81,8 @@ class Client(BaseClient):
         exclude: Sequence[str] = (),
         actions: Sequence[Mapping[str, Any]] | None = None,
         baseline_arm: str | None = UNSET,
+        max_cost: Mapping[str, float] | None = None,
+        max_costs: Mapping[str, Mapping[str, float]] | None = None,
         explain: bool = False,
         fallback: Fallback = RAISE,
         seconds: float | None = None,
@@ -92,7 +94,7 @@ class Client(BaseClient):
         >>> Client("http://127.0.0.1:9", "no-one-listens-there").decide("summer-sale", {}, fallback=None).reason
         'fallback'
         """
-        ask = Ask(context, decision_id, exclude, actions, baseline_arm)
+        ask = Ask(context, decision_id, exclude, actions, baseline_arm, max_cost, max_costs)
         return self._run(self._decide_steps(campaign_id, ask, explain, fallback, seconds))
 
     def decide_batch(

@@ -1,4 +1,4 @@
-"""Add what budgets as people buy them need: the traffic of a campaign."""
+"""Add what budgets as people buy them need: the traffic of a campaign, and the max costs that a request brings."""
 
 from alembic import op
 from sqlalchemy import Column, LargeBinary, Text
@@ -8,6 +8,7 @@ down_revision = "20261118_1400"
 
 
 def upgrade() -> None:
-    """Add the columns; what exists is counted when it is first needed."""
+    """Add the columns; traffic that exists is counted when it is first needed."""
     op.add_column("campaign_state", Column("traffic", LargeBinary, nullable=True))
     op.add_column("opening", Column("traffic", Text, nullable=True))
+    op.add_column("decision", Column("max_costs", Text, nullable=True))

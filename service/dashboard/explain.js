@@ -60,6 +60,8 @@ function context(decided) {
   const given = Array.isArray(decided.context) ? { context: decided.context.join(", ") } : decided.context;
   const pairs = Object.fromEntries(Object.entries(given).map(([name, value]) => [name, String(value)]));
   if (decided.exclude.length) pairs["excluded by the request"] = decided.exclude.join(", ");
+  if (decided.max_cost) pairs["max cost of the request"] = amounts(decided.max_cost);
+  for (const [arm, costs] of Object.entries(decided.max_costs ?? {})) pairs[`max cost of ${arm}`] = amounts(costs);
   return pairs;
 }
 

@@ -102,7 +102,7 @@ def _body(
     }
 
 
-@lru_cache(maxsize=4096)  # one entry per arm
+@lru_cache(maxsize=4096)  # one entry per arm, and per hold of requests that bring max costs
 def _amounts(resources: tuple[str, ...], hold: str | None) -> Mapping[str, float]:
     if hold is None:
         return {}

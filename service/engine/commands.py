@@ -37,11 +37,19 @@ class Decide(NamedTuple):
     actions: Sequence[Mapping[str, Any]] | None = None
     explain: bool = False
     baseline: tuple[str | None, ...] = ()  # what the caller will play, where it says so
+    max_cost: Mapping[str, float] | None = None  # of every arm, by resource
+    max_costs: Mapping[str, Mapping[str, float]] | None = None  # by arm and resource
 
     @property
     def is_bare(self) -> bool:
         """Whether the request has a context and nothing else that is part of its identity."""
-        return not self.exclude and self.actions is None and not self.baseline
+        return not (self.exclude or self.actions is not None or self.baseline or self.max_cost or self.max_costs)
+
+    @property
+    def own_costs(self) -> dict[str, Any] | None:
+        """The max costs that the request brings, by the names of their fields; None if it brings none."""
+        given = {"max_cost": self.max_cost, "max_costs": self.max_costs}
+        return {name: costs for name, costs in given.items() if costs} or None
 
     @property
     def digest(self) -> bytes:
@@ -54,7 +62,8 @@ class Decide(NamedTuple):
             context = _sorted(_canonical(self.context, number))
         digest = blake2b(context, digest_size=DIGEST_BYTES)
         if not self.is_bare:
-            digest.update(_sorted(_canonical([exclude, self.actions, *self.baseline], number)))
+            costs = () if self.own_costs is None else (self.own_costs,)
+            digest.update(_sorted(_canonical([exclude, self.actions, *self.baseline, *costs], number)))
         return digest.digest()
 
     def is_answered_by(self, row: Any) -> bool:

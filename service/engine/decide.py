@@ -20,6 +20,7 @@ from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
+from service.domain.request_holds import request_holds
 from service.domain.stage_one import is_under_way
 from service.domain.traffic import plus
 from service.engine.admission import within_bounds
@@ -189,10 +190,18 @@ def _decide_own_arms(
 ) -> None:
     """Answer the requests for the campaign's own arms, given by their indices, by one call of the policy."""
     campaign = locked.campaign
-    if campaign.has_baseline or any(requests[index].baseline for index in rows):
+    holds_of_rows: dict[int, Vectors] = {}  # of the requests that bring max costs
+    declared = campaign.policy.problem.hold
+    special = (one.baseline or one.max_cost or one.max_costs for one in map(requests.__getitem__, rows))
+    if campaign.has_baseline or any(special):
         for index in rows:
             request = requests[index]
             answers[index] = baseline_problem(campaign, request.baseline, request.actions, request.exclude)
+            if answers[index] is None and request.own_costs and campaign.arms:
+                try:
+                    holds_of_rows[index] = request_holds(campaign, campaign.arms, declared, **request.own_costs)
+                except Problem as problem:
+                    answers[index] = problem
         rows = [index for index in rows if answers[index] is None]
     if vectors is None:
         vectors = campaign.encode_all([requests[index].context for index in rows])
@@ -209,13 +218,15 @@ def _decide_own_arms(
     features = campaign.features(vectors, campaign.arm_vectors)
     asked = [requests[index] for index in rows]
     exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
-    uniforms = campaign.uniforms(locked.state.round.item(), len(rows))
-    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=locked.ledger.free())
+    holds = np.stack([holds_of_rows.get(index, declared) for index in rows]) if holds_of_rows else None
+    uniforms, free = campaign.uniforms(locked.state.round.item(), len(rows)), locked.ledger.free()
+    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=holds)
     shadow = None
     if campaign.has_baseline:
-        options = Options(features, campaign.holds, campaign.arms, asked[0].baseline, locked.ledger.free())
+        of_arms = campaign.holds if holds is None else _whole(holds[0])
+        options = Options(features, of_arms, campaign.arms, asked[0].baseline, free)
         choice, shadow = baseline_choice(campaign, locked.state, choice, options)
-    bodies = _record(locked, asked, choice, campaign.holds, campaign.arms, shadow)
+    bodies = _record(locked, asked, choice, None if holds is None else campaign.arms, shadow)
     for index, body in zip(rows, bodies, strict=False):
         answers[index] = Answer(body)
     for index in rows[len(bodies) :]:
@@ -250,27 +261,32 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
         context = campaign.encode(request.context)[None]
         actions = list(request.actions or ())
         arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
-        holds = [campaign.hold_of(action.get("max_cost")) for action in actions]
+        ids = [str(action["id"]) for action in actions]
+        holds = np.array([campaign.hold_of(action.get("max_cost")) for action in actions], dtype=np.float64)
+        if (holds > campaign.max_costs).any():
+            return Invalid("actions: a max_cost may be at most the campaign's", kind="invalid-actions")
+        if request.own_costs:
+            holds = request_holds(campaign, ids, holds, **request.own_costs)
     except (ValueError, KeyError) as error:
         return Invalid(f"actions: {error}", kind="invalid-actions")
     except Problem as problem:
         return problem
-    if any(one > limit for hold in holds for one, limit in zip(hold, campaign.max_costs, strict=True)):
-        return Invalid("actions: a max_cost may be at most the campaign's", kind="invalid-actions")
-    ids = [str(action["id"]) for action in actions]
     banned = set(request.exclude)
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
-    amounts, free = np.array(holds, dtype=np.float64), locked.ledger.free()
-    uniforms = campaign.uniforms(locked.state.round.item(), 1)
-    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=amounts)
+    uniforms, free = campaign.uniforms(locked.state.round.item(), 1), locked.ledger.free()
+    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=holds)
     shadow = None
     if campaign.has_baseline:
-        choice, shadow = baseline_choice(
-            campaign, locked.state, choice, Options(features, holds, ids, request.baseline, free)
-        )
-    bodies = _record(locked, [request], choice, holds, ids, shadow)
+        options = Options(features, _whole(holds), ids, request.baseline, free)
+        choice, shadow = baseline_choice(campaign, locked.state, choice, options)
+    bodies = _record(locked, [request], choice, ids, shadow)
     return Answer(bodies[0]) if bodies else _unstored(locked, request, ENDED)
+
+
+def _whole(holds: Vectors) -> list[list[int]]:
+    """Holds in whole millionths, which are exact as floats: amounts are below 2**53."""
+    return cast(list[list[int]], holds.astype(np.int64).tolist())
 
 
 def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_]:
@@ -288,20 +304,26 @@ def _record(
     locked: LockedCampaign,
     requests: Sequence[Decide],
     choice: Choice,
-    holds: Sequence[Sequence[int]],
-    arm_ids: Sequence[str],
+    arm_ids: Sequence[str] | None = None,
     shadow: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Record all decisions made before the campaign ended. Return their response bodies."""
+    """Record all decisions made before the campaign ended. Return their response bodies.
+
+    `arm_ids`: of the candidates, if the requests bring candidates or holds; the tickets then have the holds.
+    """
     made = len(requests) - choice.reason.count(ENDED)
     if not made:
         return []
     campaign, ticket = locked.campaign, choice.ticket
-    if holds is campaign.holds:
-        names, texts = campaign.named_arms
-    else:
-        names, texts = [*arm_ids, None], [*map(to_json, holds), None]
     arms, asked = choice.arm.tolist()[:made], requests[:made]
+    if arm_ids is None:
+        names, of_arms = campaign.named_arms
+        texts = [of_arms[arm] for arm in arms]
+        played = [campaign.holds[arm] for arm in arms if arm != NULL_ARM]
+    else:
+        names, held = [*arm_ids, None], _whole(ticket.hold)
+        texts = [None if arm == NULL_ARM else to_json(hold) for arm, hold in zip(arms, held, strict=False)]
+        played = [hold for arm, hold in zip(arms, held, strict=False) if arm != NULL_ARM]
     columns = _columns(asked, choice, ticket, _of_campaign(locked, asked, choice, arms, names, texts))
     if shadow is not None:
         columns["shadow"] = constant_column(shadow, made)
@@ -309,7 +331,6 @@ def _record(
     locked.sequence += made
     if locked.traffic is not None:
         locked.traffic = plus(locked.traffic, made, locked.now)
-    played = [holds[arm] for arm in arms if arm != NULL_ARM]
     if played:
         locked.ledger.hold([sum(amounts) for amounts in zip(*played, strict=True)])
         locked.holds.append(holds_of(columns))
@@ -381,7 +402,7 @@ def _of_campaign(
 ) -> Columns:
     """The columns of the table `decision` that depend on the campaign, n rows of one campaign.
 
-    Index -1 of ids and holds is the null arm, which has none.
+    Index -1 of the ids is the null arm, which has none. `holds` are those of the rows.
     """
     campaign, thought, now, made = locked.campaign, choice.thought, locked.now, len(requests)
     assert thought is not None, "our policy reports its thought"
@@ -397,7 +418,7 @@ def _of_campaign(
         "arm_id": [arm_ids[arm] for arm in arms],
         "gamma": constant_column(float(thought.gamma[0, 0]), made),
         "prices": constant_column(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
-        "hold": [holds[arm] for arm in arms],
+        "hold": holds,
         "decided_at": constant_column(now, made),
         "expires_at": compact_column([None if arm == NULL_ARM else expires_at for arm in arms]),
     }
@@ -407,8 +428,8 @@ def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_camp
     """All columns of the table `decision`; `of_campaign` are those that depend on the campaign."""
     made = len(requests)
     assert choice.thought is not None, "our policy reports its thought"
-    _, _, contexts, exclude, actions, explain, baseline = zip(*requests, strict=True)
-    bare = not any(exclude) and not any(baseline) and actions.count(None) == made
+    _, _, contexts, exclude, actions, explain, baseline, *max_costs = zip(*requests, strict=True)
+    bare = not any(map(any, (exclude, baseline, *max_costs))) and actions.count(None) == made
     nothing = constant_column(None, made)
     return {
         **of_campaign,
@@ -421,10 +442,15 @@ def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_camp
         "context": [orjson.dumps(context).decode() for context in contexts],
         "exclude": nothing if bare else [to_json(sorted({*one})) if one else None for one in exclude],
         "actions": nothing if bare else [None if one is None else to_json(one) for one in actions],
+        "max_costs": nothing if bare else [_costs_json(one) if one.own_costs else None for one in requests],
         "shadow": nothing,
         "numbers": numbers_kept(ticket)[:made],
         "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
     }
+
+
+def _costs_json(request: Decide) -> str:
+    return orjson.dumps(request.own_costs, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _unstored(locked: LockedCampaign, request: Decide, reason: str) -> Answer:

@@ -116,6 +116,7 @@ def request_of(locked: LockedCampaign, row: Any) -> Decide:
         exclude=[] if row["exclude"] is None else json.loads(row["exclude"]),
         actions=None if row["actions"] is None else json.loads(row["actions"]),
         baseline=() if row["shadow"] is None else (json.loads(row["shadow"])["baseline"],),
+        **({} if row["max_costs"] is None else json.loads(row["max_costs"])),
     )
 
 

@@ -17,6 +17,7 @@ from cbwk_core.evaluation import Log
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import EXPLAINED_ARMS_MAX, shares
 from service.domain.holdout import SHADOW
+from service.domain.request_holds import request_holds
 from service.engine.cache import load_campaign
 from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
@@ -30,7 +31,12 @@ NUMBERS_MAX = 100_000_000
 # Arrays with one number per round and arm that an evaluation allocates.
 ARRAYS_PER_ARM = 4
 
-_COLUMNS = "sequence", "config_version", "arm", "reason", "probability", "context", "exclude", "actions", "explanation"
+# fmt: off
+_COLUMNS = (
+    "sequence", "config_version", "arm", "reason", "probability", "context", "exclude", "actions", "max_costs",
+    "explanation",
+)
+# fmt: on
 _FINAL_STATUSES = ("settled", "voided", "expired", "late")
 
 Floats = NDArray[np.float64]
@@ -147,6 +153,7 @@ class _Rounds(NamedTuple):
     drawn: Floats  # (n, arms): probability of each arm, where the explanation has it
     offered: Booleans  # (n, arms)
     shadow: Booleans  # (n,): the caller chose the arm, not the policy
+    max_costs: NDArray[np.object_]  # (n,): JSON, empty if the request brought none
 
 
 def _rounds(
@@ -179,6 +186,7 @@ def _rounds(
         drawn=shares([row.explanation for row in usable], resources, arms),
         offered=np.array([offered(row.config_version, row.exclude) for row in usable], dtype=bool).reshape(size, arms),
         shadow=np.array([row.reason == SHADOW for row in usable], dtype=bool),
+        max_costs=np.array([row.max_costs or "" for row in usable], dtype=object),
     )
 
 
@@ -199,10 +207,16 @@ def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, 
         eligible = rounds.drawn > 0.0
     else:
         eligible = rounds.offered.copy()
+        own_costs = rounds.max_costs != ""
         for version, then in versions.items():
-            mine = rounds.version == version
+            mine = (rounds.version == version) & ~own_costs
             holds = np.array(then.holds, dtype=np.int64)
             eligible[mine, : holds.shape[0]] &= (free[mine, None, :] >= holds).all(axis=2)
+        for row in np.flatnonzero(own_costs):
+            then = versions[int(rounds.version[row])]
+            given = orjson.loads(rounds.max_costs[row])
+            holds_then = request_holds(then, then.arms, then.policy.problem.hold, **given)
+            eligible[row, : len(holds_then)] &= (free[row] >= holds_then).all(axis=1)
     # A null round of probability 1 had no eligible arm.
     eligible[~played & (rounds.probability >= 1.0) & ~rounds.shadow] = False
     rounds.drawn[rounds.shadow] = 0.0

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from service.engine.commands import Decide, Feedback
 from service.ids import ID_PATTERN, NOT_AN_ID, is_id
-from service.limits import ACTIONS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
+from service.limits import ACTIONS_MAX, ARMS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.problems import BadRequest, Misfit, Problem
 from service.responses import ERRORS_MAX, Fault, invalid
@@ -42,6 +42,7 @@ Id = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]
 Number = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
 Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
 Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MAX, description="at most six decimals", extra={"rule": micros})]
+MaxCost = Annotated[dict[Id, Amount], Meta(max_length=RESOURCES_MAX)]
 Features = dict[str, Number | Annotated[str, Meta(max_length=VALUE_LENGTH_MAX)]] | list[Number]
 
 _CONTEXT = {"device": "mobile", "hour": 13, "site": "news.example"}
@@ -67,14 +68,19 @@ class Action(Body):
 
     id: Id
     features: Features
-    max_cost: Annotated[dict[Id, Amount], Meta(max_length=RESOURCES_MAX)] | None = None
+    max_cost: MaxCost | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The action as the engine takes and stores it."""
         named = {"id": self.id, "features": self.features}
         if self.max_cost is None:
             return named
-        return {**named, "max_cost": {name: amount(micros(cost)) for name, cost in self.max_cost.items()}}
+        return {**named, "max_cost": _amounts(self.max_cost)}
+
+
+def _amounts(costs: dict[str, float]) -> dict[str, float]:
+    """Amounts as the engine stores them: whole numbers as integers, and 0 without a sign."""
+    return {name: amount(micros(cost)) for name, cost in costs.items()}
 
 
 class DecideItem(Body):
@@ -90,18 +96,37 @@ class DecideItem(Body):
     baseline_arm: Annotated[
         Id | UnsetType | None, Meta(description="in shadow mode, and only there: what will be played, null for nothing")
     ] = UNSET
+    max_cost: Annotated[
+        MaxCost | None,
+        Meta(
+            description="by resource: the most that this decision can cost with any arm, at most what is declared for "
+            "each; the hold is that",
+            examples=[{"usd": 0.002}],
+        ),
+    ] = None
+    max_costs: Annotated[
+        Annotated[dict[Id, MaxCost], Meta(max_length=ARMS_MAX)] | None,
+        Meta(description="by arm and resource: wins over `max_cost`", examples=[{"banner-a": {"usd": 0.002}}]),
+    ] = None
 
     def check(self) -> None:
         if self.actions is not None:
             _check_actions(self.actions)
             for cost in chain(*(action.max_cost.values() for action in self.actions if action.max_cost)):
                 micros(cost)
+        if self.max_cost or self.max_costs:
+            for cost in chain(*(costs.values() for costs in (self.max_cost or {}, *(self.max_costs or {}).values()))):
+                micros(cost)
 
     def command(self, campaign_id: str, *, explain: bool = False) -> Decide:
         """The command for the engine."""
         actions = None if self.actions is None else [action.as_json() for action in self.actions]
         baseline = () if self.baseline_arm is UNSET else (self.baseline_arm,)
-        return Decide(campaign_id, self.decision_id, self.context, self.exclude, actions, explain, baseline)
+        decide = Decide(campaign_id, self.decision_id, self.context, self.exclude, actions, explain, baseline)
+        if not self.max_cost and not self.max_costs:
+            return decide
+        own = {arm: _amounts(costs) for arm, costs in (self.max_costs or {}).items()}
+        return decide._replace(max_cost=_amounts(self.max_cost or {}), max_costs=own)
 
 
 class DecideRequest(DecideItem, kw_only=True):
@@ -132,7 +157,7 @@ class DecideBatch(Body):
 
     def check(self) -> None:
         for item in self.items:
-            if item.actions is not None:
+            if item.actions is not None or item.max_cost or item.max_costs:
                 item.check()
 
 

@@ -155,7 +155,7 @@ def _budget(stored: StoredCampaign, rows: Sequence[Row], last: LastPrices, now: 
 
 
 def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
-    """Whether no arm of the campaign can be paid, so that every request gets the null arm."""
+    """Whether no arm can be paid at its declared max cost, so that a request without a lower one gets the null arm."""
     free = [micros(account["free"]) for account in accounts]
     if all(left >= most for left, most in zip(free, campaign.max_costs, strict=True)):
         return False  # the usual case, without a look at the arms, of which there may be many

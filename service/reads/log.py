@@ -164,10 +164,13 @@ def decision_item(campaign: Campaign, record: DecisionRecord) -> dict[str, Any]:
 
 def request_of(row: Row) -> dict[str, Any]:
     """The request of a decision."""
+    own_costs = parsed(row["max_costs"], {})
     return {
         "context": json.loads(row["context"]),
         "exclude": parsed(row["exclude"], []),
         "actions": parsed(row["actions"]),
+        "max_cost": own_costs.get("max_cost"),
+        "max_costs": own_costs.get("max_costs"),
         "config_version": row["config_version"],
     }
 

@@ -240,6 +240,8 @@ class DecidedDetail(DecidedView):
     context: dict[str, Any] | list[float] = shown({"device": "mobile", "hour": 13, "site": "news.example"})
     exclude: list[str] = shown([])
     actions: list[dict[str, Any]] | None
+    max_cost: Amounts | None = shown(None, "of every arm, if the request had it")
+    max_costs: dict[str, Amounts] | None = shown(None, "by arm, if the request had them")
     config_version: int = shown(1)
     explanation: dict[str, Any] = shown({"arms": [_EXPLAINED_ARM], "prices": _PRICES, "gamma": 212.5})
     outcomes: list[OutcomeView]

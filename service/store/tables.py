@@ -136,6 +136,7 @@ decision = _of_campaign(
     Column("hold", Text, nullable=True),
     Column("decided_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=True),
+    Column("max_costs", Text, nullable=True),  # that the request brings: an object of its fields max_cost and max_costs
     # Generated ids grow with time, so that new rows of all campaigns are at one place of the index.
     UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),

@@ -91,6 +91,16 @@ def test_a_campaign_is_made_asked_paid_changed_and_ended(client, name):
     assert client.verify(name).ok
 
 
+def test_a_request_holds_the_max_costs_that_it_brings(client, name):
+    assert client.decide(name, [0.3, 0.6], max_cost={"usd": 0.25}).hold == {"usd": 0.25}
+    asks = [Ask([0.1, 0.2], max_cost={"usd": 0.1}, max_costs={"a": {"usd": 0.2}}), Ask([0.1, 0.2])]
+    one, other = client.decide_batch(name, asks)
+    assert (one.hold["usd"], other.hold["usd"]) == ({"a": 0.2, "b": 0.1}[one.arm], 1)
+    with pytest.raises(InvalidError) as refused:
+        client.decide(name, [0.3, 0.6], max_costs={"b": {"usd": 1.5}})
+    assert refused.value.fields == {"max_costs.b.usd": "must be at most 1, the max cost declared for arm b"}
+
+
 def test_batches_answer_in_order_with_errors_in_their_places(client, name):
     asks = [Ask([0.1, 0.2], "mine"), Ask([0.1]), Ask([0.3, 0.4])]
     mine, bad, made = client.decide_batch(name, asks)

@@ -57,7 +57,10 @@ GOOD = [
     ("/decide", DECIDE % b'{},"exclude":[]'),
     ("/decide", DECIDE % b'[1],"baseline_arm":null'),
     ("/decide", DECIDE % b'[1],"baseline_arm":"a","actions":[{"id":"a","features":{"size":1},"max_cost":{"usd":1.0}}]'),
+    ("/decide", DECIDE % b'[1],"max_cost":{"usd":0.002},"max_costs":{"a":{"usd":0},"b":{}}'),
+    ("/decide", DECIDE % b'[1],"max_cost":null,"max_costs":{}'),
     ("/decide/batch", b'{"campaign_id":"c","items":[]}'),
+    ("/decide/batch", b'{"campaign_id":"c","items":[{"context":[0],"max_costs":{"a":{"usd":1}}}]}'),
     ("/decide/batch", b'{"campaign_id":"c","items":[{"context":[0]},{"context":{"a":"x"},"exclude":["b","c"]}]}'),
     ("/feedback", FEEDBACK % b'"reward":1,"costs":{"usd":0.031,"impressions":1}'),
     ("/feedback", FEEDBACK % b'"costs":{}'),
@@ -83,7 +86,10 @@ def test_bodies_become_commands_to_the_type():
     ).commands
     assert repr(asked.context) == "[1.0]"
     assert repr(asked.actions) == "[{'id': 'a', 'features': [2.0], 'max_cost': {'usd': 1, 'eur': 0.5}}]"
-    assert asked.baseline == ()
+    assert (asked.baseline, asked.max_cost, asked.max_costs) == ((), None, None)
+    own = b'[1],"max_cost":{"usd":1.0,"eur":-0.0},"max_costs":{"a":{"usd":0.5}}'
+    (priced,) = decide(ANYONE, DECIDE % own).commands
+    assert repr((priced.max_cost, priced.max_costs)) == "({'usd': 1, 'eur': 0}, {'a': {'usd': 0.5}})"
     assert decide(ANYONE, DECIDE % b'[1],"baseline_arm":null').commands[0].baseline == (None,)
     assert decide(ANYONE, DECIDE % b'[1],"baseline_arm":"a"').commands[0].baseline == ("a",)
     (report,) = feedback(ANYONE, FEEDBACK % b'"costs":{"usd":1}').commands
@@ -95,7 +101,7 @@ def test_all_errors_of_a_body_are_listed_with_what_is_allowed():
     body = (
         b'{"context":{"hour":null,"day":[]},"decision_id":7,"exclude":["a","-"],"explain":1,"color":1,'
         b'"actions":[{"id":"a","features":[true],"max_cost":{"usd":-1,"u s d":1}},{"id":"b"},{"id":"c","features":[1],'
-        b'"max_cost":{"usd":1e-7,"eur":1,"gbp":1e-8}}]}'
+        b'"max_cost":{"usd":1e-7,"eur":1,"gbp":1e-8}}],"max_cost":{"usd":1e-7},"max_costs":{"a":1,"-":{"usd":-1}}}'
     )
     problem = outcome("/decide", body)
     identity = f"must match {ID_PATTERN}"
@@ -112,10 +118,14 @@ def test_all_errors_of_a_body_are_listed_with_what_is_allowed():
         "actions.1.features": "is required",
         "actions.2.max_cost.usd": "must have at most 6 decimals",
         "actions.2.max_cost.gbp": "must have at most 6 decimals",
+        "max_cost.usd": "must have at most 6 decimals",
+        "max_costs.a": f"must be an object of 0 to {RESOURCES_MAX} fields",
+        "max_costs.-": f"its name {identity}",
+        "max_costs.-.usd": f"must be a number from 0 to {AMOUNT_MAX}",
         "campaign_id": "is required",
         "explain": "must be true or false",
         "color": "is not a field of this body; its fields are context, decision_id, exclude, actions, baseline_arm, "
-        "campaign_id, explain",
+        "max_cost, max_costs, campaign_id, explain",
     }
 
 
@@ -346,6 +356,8 @@ ITEM = {
     "exclude": rarely(ODD, lists(NAME)),
     "actions": rarely(ODD, lists(objects(ACTION, needed=("id", "features")))),
     "baseline_arm": NAME,
+    "max_cost": rarely(ODD, mappings(NAME, NUMBER)),
+    "max_costs": rarely(ODD, mappings(NAME, rarely(ODD, mappings(NAME, NUMBER)))),
 }
 COSTS = mappings(NAME, rarely(ODD, st.floats(0, AMOUNT_MAX).map(repr) | st.integers(0, 10).map(str)))
 REPORT = objects(

@@ -222,6 +222,9 @@ BAD_DECIDES = [
     ("actions", [{"id": "a", "features": [1], "max_cost": {"usd": 1e-7}}], "actions.0.max_cost.usd"),
     ("actions", [{"id": f"a{i}", "features": [1]} for i in range(ACTIONS_MAX + 1)], "actions"),
     ("baseline_arm", "-a", "baseline_arm"),
+    ("max_cost", {"usd": -1}, "max_cost.usd"),
+    ("max_costs", {"a": {"usd": 1e-7}}, "max_costs.a.usd"),
+    ("max_costs", {f"a{i}": {} for i in range(ARMS_MAX + 1)}, "max_costs"),
 ]
 
 

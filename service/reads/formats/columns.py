@@ -32,7 +32,7 @@ _VALUES = {
     "reward": "float64",
     "learned": "bool",
 }
-_JSON = {"context": "string", "exclude": "string", "actions": "string"}
+_JSON = dict.fromkeys(("context", "exclude", "actions", "max_cost", "max_costs"), "string")
 
 
 def _columns(campaign: Campaign) -> dict[str, str]:

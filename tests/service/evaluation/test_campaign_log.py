@@ -76,14 +76,16 @@ def test_with_more_arms_than_are_explained_eligible_is_what_could_be_paid(client
     arms = [{"id": f"a{i}", "max_cost": {"usd": 0.1 if i < 20 else 1}} for i in range(40)]
     make(client, arms=arms, resources=[{"id": "usd", "budget": 2, "max_cost": 1}])
     for index in range(6):
-        body = {"campaign_id": "c", "decision_id": f"d{index}", "context": [0.5]}
+        own = {"max_costs": {"a7": {"usd": 0.05}, "a30": {"usd": 0}}} if index % 2 else {}
+        body = {"campaign_id": "c", "decision_id": f"d{index}", "context": [0.5]} | own
         answer = client("POST", "/decide", json=body).json()
         report = {"campaign_id": "c", "decision_id": f"d{index}", "reward": 1, "costs": answer["hold"]}
         assert client("POST", "/feedback", json=report).status_code == 200
     found = read(database)
     left, expected = 2.0, []
     for decision in exported(client):
-        expected.append([left + 1e-9 >= (0.1 if i < 20 else 1) for i in range(40)])
+        own = {arm: costs["usd"] for arm, costs in (decision["max_costs"] or {}).items()}
+        expected.append([left + 1e-9 >= own.get(f"a{i}", 0.1 if i < 20 else 1) for i in range(40)])
         left -= decision["costs"]["usd"] if decision["costs"] else 0.0
     assert found.log.eligible.tolist() == expected
     assert found.log.probabilities is None

@@ -48,6 +48,7 @@ def decision(sequence: int, **changes: Any) -> dict[str, Any]:
         "context": "{}",
         "exclude": None,
         "actions": None,
+        "max_costs": None,
         "shadow": None,
         "numbers": b"",
         "prices": b"",
