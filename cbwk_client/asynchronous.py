@@ -147,7 +147,7 @@ class AsyncClient(BaseClient):
                 return
 
     async def change_campaign(self, campaign_id: str, **changes: Any) -> CampaignVersion:
-        """Change start, end, arms or feedback terms; `changes` are the fields of `PATCH /campaigns/{id}`."""
+        """Change max costs, arms, start, end, terms, hold-out or mode: the fields of `PATCH /campaigns/{id}`."""
         return await self._call(calls.change_campaign(campaign_id, changes))
 
     async def set_budgets(self, campaign_id: str, totals: Mapping[str, float]) -> CampaignVersion:

@@ -147,7 +147,7 @@ class Client(BaseClient):
                 return
 
     def change_campaign(self, campaign_id: str, **changes: Any) -> CampaignVersion:
-        """Change start, end, arms or feedback terms; `changes` are the fields of `PATCH /campaigns/{id}`."""
+        """Change max costs, arms, start, end, terms, hold-out or mode: the fields of `PATCH /campaigns/{id}`."""
         return self._call(calls.change_campaign(campaign_id, changes))
 
     def set_budgets(self, campaign_id: str, totals: Mapping[str, float]) -> CampaignVersion:

@@ -50,6 +50,7 @@ class Configuration:
     stage_one: str = "auto"
     # Not in the repr, so that snapshots of version 0.1 fit.
     unit: Any = field(default=None, repr=False)
+    arm_unit: Any = field(default=None, repr=False)
     rules: int = field(default=RULES_VERSION, repr=False)
 
     null_arm = NULL_ARM
@@ -59,6 +60,7 @@ class Configuration:
         object.__setattr__(self, "budget", problem.budget)
         object.__setattr__(self, "max_cost", problem.max_cost)
         object.__setattr__(self, "unit", problem.units)
+        object.__setattr__(self, "arm_unit", problem.arm_units)
         for name in ("arms", "dimension", "resources", "horizon"):
             object.__setattr__(self, name, getattr(problem, name))
         object.__setattr__(self, "retired", checked_retired(self.retired, self.arms))
@@ -85,6 +87,7 @@ class Configuration:
             budget=self.budget,
             max_cost=self.max_cost,
             unit=self.unit,
+            arm_unit=self.arm_unit,
         )
 
     @cached_property
@@ -96,6 +99,7 @@ class Configuration:
     def fingerprint(self) -> str:
         """What a snapshot of this configuration is marked with: everything that decides, the rules included."""
         known = repr(self) if self.unit is None else f"{self!r} unit {self.unit}"
+        known = known if self.arm_unit is None else f"{known} arm_unit {self.arm_unit}"
         return known if self.rules == 1 else f"{known} rules {self.rules}"
 
     @property

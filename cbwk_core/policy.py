@@ -49,9 +49,11 @@ class SquareCBwK(Configuration):
     gamma, z: numbers that replace the preset's.
     two_stage: False or "off"; "paper" (Algorithm 2 with the paper's margin); True or "measured" (with a margin measured
         from the outcomes); "auto": the policy decides.
-    retired: arms that are never played again.
+    retired: arms that are not played; a successor may play them again.
     unit: what costs are counted in, per resource or one for all; None is the largest max cost. A successor with a
         dearer arm has the unit of its predecessor, so that open tickets keep their meaning.
+    arm_unit: what the noise of each arm's costs is counted in, like max_cost; None is max_cost. A successor with other
+        max costs has those of its predecessor, because the residuals so far are counted in them.
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
     rules: the version of the rules, so that a stored campaign goes on as it began.
@@ -302,7 +304,7 @@ class SquareCBwK(Configuration):
         return two_stage.second_stage(self, state, found.radius)
 
     def adopt(self, older: SquareCBwK, state: State) -> State:
-        """Carry a state over from an older policy: other budgets, horizon, max costs of new arms, arms added, retired.
+        """Carry a state over from an older policy: other budgets, horizon, max costs, arms added, retired, returned.
 
         Nothing learnt is lost; prices per unit of cost stay as they were and move on from there.
         """
@@ -327,10 +329,11 @@ class SquareCBwK(Configuration):
                 raise ValueError(f"{name} cannot change, was {getattr(older, name)!r}, got {getattr(self, name)!r}")
         if self.arms < older.arms:
             raise ValueError(f"arms are retired, not removed: there were {older.arms}, got {self.arms}")
-        if older.arms and self.max_cost[: older.arms] != older.max_cost:
-            raise ValueError("the max costs of existing arms cannot change")
         if (self.problem.unit != older.problem.unit).any():
             raise ValueError(f"the unit of costs cannot change: pass unit={older.problem.unit.tolist()}")
+        if older.arms and (self.problem.arm_unit[: older.arms] != older.problem.arm_unit).any():
+            known = older.problem.arm_unit.tolist()
+            raise ValueError(f"arm_unit of existing arms cannot change: pass arm_unit with {known} for them")
 
     def encode(self, state: State) -> bytes:
         """The state as versioned, checksummed bytes; only this very configuration decodes them."""

@@ -52,6 +52,7 @@ class Problem:
     budget: tuple[float, ...]  # per resource, in the caller's units
     max_cost: tuple[tuple[float, ...], ...]  # per arm and resource, in the caller's units: the hold of a decision
     units: tuple[float, ...] | None = None  # of each resource, in the caller's units; None: the largest max cost
+    arm_units: tuple[tuple[float, ...], ...] | None = None  # as max_cost; None: max_cost
 
     @classmethod
     def of(
@@ -64,8 +65,9 @@ class Problem:
         budget: ArrayLike,
         max_cost: ArrayLike = 1.0,
         unit: ArrayLike | None = None,
+        arm_unit: ArrayLike | None = None,
     ) -> Problem:
-        """Broadcast and check: `budget` and `unit` one number or one per resource, `max_cost` also per arm."""
+        """Broadcast and check: `budget` and `unit` one number or one per resource, the others also per arm."""
         least = {"arms": 0, "dimension": 1, "resources": 1, "horizon": 1}
         sizes = {"arms": arms, "dimension": dimension, "resources": resources, "horizon": horizon}
         for name, size in sizes.items():
@@ -80,6 +82,9 @@ class Problem:
         units = None if unit is None else broadcast("unit", unit, (resources,))
         if units is not None and (units <= 0).any():
             raise ValueError(f"unit must be positive, got {units.min()}")
+        arm_units = None if arm_unit is None else broadcast("arm_unit", arm_unit, hold.shape)
+        if arm_units is not None and (arm_units < 0).any():
+            raise ValueError(f"arm_unit must not be negative, got {arm_units.min()}")
         return cls(
             int(arms),
             int(dimension),
@@ -88,6 +93,7 @@ class Problem:
             tuple(granted.tolist()),
             tuple(tuple(row) for row in hold.tolist()),
             None if units is None else tuple(units.tolist()),
+            None if arm_units is None else tuple(tuple(row) for row in arm_units.tolist()),
         )
 
     @cached_property
@@ -106,9 +112,14 @@ class Problem:
         return frozen(self.hold.max(axis=0))
 
     @cached_property
+    def arm_unit(self) -> Array:
+        """What the noise of each arm's costs is counted in, (arms, resources): as declared, or its max costs."""
+        return self.hold if self.arm_units is None else frozen(np.array(self.arm_units))
+
+    @cached_property
     def ranges(self) -> Array:
-        """The range of an arm's outcomes, (arms, 1 + d): 1, then its max costs in units."""
-        return frozen(np.column_stack([np.ones(len(self.hold)), self.hold / self.unit]))
+        """The range of an arm's outcomes, (arms, 1 + d): 1, then its own unit of each cost in units."""
+        return frozen(np.column_stack([np.ones(len(self.hold)), self.arm_unit / self.unit]))
 
     @cached_property
     def budgets(self) -> Array:

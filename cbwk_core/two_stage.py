@@ -335,9 +335,14 @@ def second_stage(policy: Configuration, state: State, radius: Array) -> State:
 
 
 def adopt(policy: Configuration, older: Configuration, stage: Stage) -> Stage:
-    """The stage under changed budgets: a radius found by stage one stays, T/B follows the new budget and horizon."""
+    """The stage under changed budgets: a radius found by stage one stays, T/B follows the new budget and horizon.
+
+    During stage one max costs stay: a budget above (K + 2)·T0 of them was the condition for two stages.
+    """
     if length(policy) != length(older) and not stage.running.all():
         raise ValueError("budget, horizon and arms cannot change while stage one is under way")
+    if policy.max_cost[: older.arms] != older.max_cost and not stage.running.all():
+        raise ValueError("max costs cannot change while stage one is under way")
     grown = stage.granted + (policy.problem.budgets - older.problem.budgets)
     fresh = first_stage(policy, stage.radius.shape[0])
     return stage._replace(

@@ -269,7 +269,7 @@ function armsSection() {
   function update(items) {
     const sorted = [...items].sort((a, b) => b.decisions - a.decisions);
     const columns = [
-      ["Arm", (arm) => badged(arm.id ?? "no arm", arm.retired && "retired")],
+      ["Arm", (arm) => badged(arm.id ?? "no arm", arm.retired ? "retired" : arm.paused && "paused")],
       ["Share", (arm) => percent(arm.share, 1), "number"],
       ["Decisions", (arm) => whole(arm.decisions), "number"],
       ["Mean reward", (arm) => figure(arm.mean_reward), "number"],

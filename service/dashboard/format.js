@@ -104,6 +104,7 @@ export const NO_ARM = {
 
 export const WHY_NOT = {
   retired: "retired",
+  paused: "paused",
   excluded: "excluded by the request",
   not_affordable: "its hold exceeded the free budget",
   stage_one: "stage one only observes",

@@ -27,8 +27,9 @@ INTERACTIONS_MAX = 512
 # What an arm costs besides its features, in multiplications.
 ARM_WORK_MIN = 256
 NOT_STARTED = "not_started"
+RETIRED = "retired"
 # What the service adds to a configuration.
-_OWN = ("rules", "units", "retired_since")
+_OWN = ("rules", "units", "arm_units", "holdout_since", "retired_since")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Campaign:
 
     @cached_property
     def units(self) -> list[int]:
-        """The policy's units of cost, in millionths: the largest hold of an arm, before dearer arms were added."""
+        """The policy's units of cost, in millionths: the largest hold of an arm when the campaign was created."""
         stored: list[int] | None = self.config.get("units")
         return stored or self.dearest
 
@@ -92,14 +93,16 @@ class Campaign:
         return [max(amounts) for amounts in zip(*self.holds, strict=True)] or self.max_costs
 
     @cached_property
-    def retired(self) -> frozenset[int]:
-        """Indices of the arms that are never chosen again."""
-        return frozenset(index for index, arm in enumerate(self.config["arms"]) if arm.get("retired"))
+    def arm_units(self) -> list[list[int]]:
+        """What the noise of each arm is counted in, in millionths: its hold when it was added."""
+        stored: list[list[int]] | None = self.config.get("arm_units")
+        return stored or self.holds
 
-    def is_retired(self, arm: int, version: int) -> bool:
-        """Whether an arm was retired in this or an earlier version of the configuration."""
-        since = self.config.get("retired_since", {})  # version 0.1 stored none
-        return arm in self.retired and since.get(self.arms[arm], 0) <= version
+    @cached_property
+    def inactive(self) -> dict[int, str]:
+        """Why arms are not chosen, by their indices: "retired" or "paused"."""
+        status = [RETIRED if arm.get("retired") else arm.get("status") for arm in self.config["arms"]]
+        return {index: why for index, why in enumerate(status) if why in (RETIRED, "paused")}
 
     @cached_property
     def encoder(self) -> ContextEncoder:
@@ -211,6 +214,7 @@ class Campaign:
             budget=self.budgets,
             max_cost=self.holds or self.max_costs,
             unit=self.config.get("units"),
+            arm_unit=self.config.get("arm_units"),
             model=self.config["model"],
             preset=policy["preset"],
             oracle=oracle["kind"],
@@ -219,7 +223,7 @@ class Campaign:
             gamma=policy["gamma"],
             z=policy["z"],
             two_stage=self.two_stage,
-            retired=tuple(self.retired),
+            retired=tuple(self.inactive),
             stage_one="logged",
             rules=self.rules,
         )

@@ -7,19 +7,52 @@ from dataclasses import replace
 from typing import Any
 
 from cbwk_core import RULES_VERSION, ContextEncoder
-from service.domain.campaign import HORIZON_UNKNOWN, Campaign
+from service.domain.campaign import HORIZON_UNKNOWN, RETIRED, Campaign
 from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
 from service.times import moment_microseconds
 
+_UNPAYABLE = "must leave an arm that the whole budget can pay: every arm may cost more than that"
+
 
 def check_new_config(config: Mapping[str, Any]) -> None:
-    """Raises Invalid if the configuration of a new campaign does not fit together."""
+    """Raises Invalid if the configuration of a new campaign does not fit together, or if no arm could be paid."""
     try:
         check_config({**config, "rules": RULES_VERSION})
     except Misfit as misfit:
         raise Invalid("the body cannot be taken as it is", errors=[misfit.error]) from None
+    short = _unpayable(config)
+    if short:
+        errors = [{"field": f"resources.{index}.max_cost", "message": _UNPAYABLE} for index in short]
+        raise Invalid("no arm could ever be played", errors=errors)
+
+
+def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Raises Misfit, with the field of the change, if the configuration that it leads to does not fit together."""
+    limits, arms = _max_costs(config), {arm["id"]: arm for arm in config["arms"]}
+    for index, change in enumerate(changes.get("arms") or ()):
+        _check_max_cost(f"arms.{index}.max_cost", arms[change["id"]], limits)
+    for index, change in enumerate(changes.get("resources") or ()):
+        if any(_exceeds(arm, {change["id"]: limits[change["id"]]}) for arm in config["arms"]):
+            raise Misfit(f"resources.{index}.max_cost", "must be at least that of every active arm")
+    check_config(config)
+    costs = [name for name in ("resources", "arms", "add_arms") if any(map(_may_cost, changes.get(name) or ()))]
+    if costs and _unpayable(config):
+        raise Misfit(costs[0], _UNPAYABLE)
+
+
+def _may_cost(change: Mapping[str, Any]) -> bool:
+    """Whether a change of a resource or an arm does more than pause an arm, which is always possible."""
+    return change.keys() != {"id", "status"} or bool(change["status"] == "active")
+
+
+def _unpayable(config: Mapping[str, Any]) -> list[int]:
+    """Returns the resources whose whole budget is less than an arm may cost, if that is so for every arm."""
+    campaign = Campaign(number=0, id=config["id"], version=0, config=dict(config))
+    offered = [hold for index, hold in enumerate(campaign.holds) if campaign.inactive.get(index) != RETIRED]
+    short = [{j for j, budget in enumerate(campaign.budgets) if hold[j] > budget} for hold in offered]
+    return sorted(set().union(*short)) if all(short) else []
 
 
 def check_config(config: Mapping[str, Any]) -> None:
@@ -32,7 +65,9 @@ def check_config(config: Mapping[str, Any]) -> None:
     starts, ends = config.get("starts_at"), config["ends_at"]
     if starts is not None and ends is not None and moment_microseconds(starts) >= moment_microseconds(ends):
         raise Misfit("starts_at", "must be before ends_at")
-    limits = {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
+    if config.get("mode") == "shadow" and config.get("holdout") is not None:
+        raise Misfit("holdout", "is for live campaigns: in shadow mode the caller decides everything")
+    limits = _max_costs(config)
     known = {**config, "horizon": config["horizon"] or HORIZON_UNKNOWN}
     campaign = Campaign(number=0, id=config["id"], version=0, config=known)
     for index, arm in enumerate(config["arms"]):
@@ -52,12 +87,26 @@ def check_config(config: Mapping[str, Any]) -> None:
         _ = campaign.policy
 
 
+def _max_costs(config: Mapping[str, Any]) -> dict[str, int]:
+    return {resource["id"]: micros(resource["max_cost"]) for resource in config["resources"]}
+
+
+def _exceeds(arm: Mapping[str, Any], limits: Mapping[str, int]) -> bool:
+    """Whether an arm that may be chosen costs more than a resource allows; one that returns is checked then."""
+    if arm.get("retired") or arm.get("status") == "paused":
+        return False
+    return any(micros(cost) > limits[name] for name, cost in (arm.get("max_cost") or {}).items() if name in limits)
+
+
+def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int]) -> None:
+    if not limits.keys() >= (arm.get("max_cost") or {}).keys():
+        raise Misfit(field, "must have resources of the campaign only")
+    if _exceeds(arm, limits):
+        raise Misfit(field, "must be at most that of its resource")
+
+
 def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:
-    own = arm.get("max_cost") or {}
-    if not limits.keys() >= own.keys():
-        raise Misfit(f"{field}.max_cost", "must have resources of the campaign only")
-    if any(micros(cost) > limits[resource] for resource, cost in own.items()):
-        raise Misfit(f"{field}.max_cost", "must be at most that of its resource")
+    _check_max_cost(f"{field}.max_cost", arm, limits)
     features = arm.get("features")
     if (encoder is None) != (features is None):
         raise Misfit(f"{field}.features", 'must be given if model is "shared", and only then')

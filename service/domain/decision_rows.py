@@ -266,7 +266,10 @@ def shares(stored: Sequence[bytes | None], resources: int, arms: int) -> NDArray
 
 
 def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
-    """Returns, per arm, predicted reward, costs and score in the campaign's units, and why it was not eligible."""
+    """Returns, per arm, predicted reward, costs and score in the campaign's units, and why it was not eligible.
+
+    The campaign must be in the version in which the decision was made: arms are paused, retired and return.
+    """
     ids = [action["id"] for action in orjson.loads(row["actions"])] if row["actions"] else campaign.arms
     prices = np.frombuffer(row["prices"], dtype="<f8")
     d = len(campaign.resources)
@@ -282,8 +285,8 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
         score = reward + float(prices @ (rho - np.array(costs)))
         why = None
         if probability == 0.0:
-            retired = not row["actions"] and campaign.is_retired(index, row["config_version"])
-            why = "retired" if retired else "excluded" if ids[index] in excluded else otherwise
+            inactive = None if row["actions"] else campaign.inactive.get(index)
+            why = inactive or ("excluded" if ids[index] in excluded else otherwise)
         arms.append(
             {
                 "id": ids[index],

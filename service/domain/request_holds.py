@@ -26,16 +26,16 @@ def request_holds(
     """Returns the hold of each arm, (arms, d), in millionths like those declared. Raises Invalid.
 
     `max_costs` of an arm wins over `max_cost`, resource by resource; what neither names stays as declared. An amount
-    above the declared one is refused, except `max_cost` for a retired arm. `arms` are the campaign's or the ids of a
-    request's actions; an id in `max_costs` that is no action is ignored.
+    above the declared one is refused, except `max_cost` for an arm that is retired or paused. `arms` are the campaign's
+    or the ids of a request's actions; an id in `max_costs` that is no action is ignored.
     """
     holds, own = declared.copy(), arms is campaign.arms
     index = campaign.arm_index if own else {arm: at for at, arm in enumerate(arms)}
     for resource, cost in max_cost.items():
         holds[:, _place(campaign, "max_cost", resource)] = micros(cost)
-    if own and campaign.retired:
-        retired = list(campaign.retired)
-        holds[retired] = np.minimum(holds[retired], declared[retired])
+    if own and campaign.inactive:
+        inactive = list(campaign.inactive)
+        holds[inactive] = np.minimum(holds[inactive], declared[inactive])
     for arm, costs in max_costs.items():
         if own and arm not in index:
             raise _refused(f"max_costs.{arm}", "is none of the arms")

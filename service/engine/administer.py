@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 
 from cbwk_core import RULES_VERSION, two_stage
 from service.domain.campaign import Campaign
-from service.domain.config import check_config, check_new_config
+from service.domain.config import check_change, check_new_config
 from service.domain.horizon import due_estimate, first_estimate
 from service.domain.traffic import Counts
 from service.engine.changes import LockedCampaign, to_json
@@ -95,7 +95,7 @@ def set_status(connection: Connection, locked: LockedCampaign, command: SetStatu
 
 
 def patch_campaign(connection: Connection, locked: LockedCampaign, command: PatchCampaign) -> Answer | Problem:
-    """Changes budgets, start, end, arms and feedback terms; nothing learnt is lost."""
+    """Changes budgets, max costs, start, end, arms, feedback terms, hold-out and mode; nothing learnt is lost."""
     changes = command.changes
     expected = changes.get("expected_version")
     if expected is not None and expected != locked.campaign.version:
@@ -104,9 +104,9 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
     try:
         config = _with_start(locked, _patched(locked.campaign.config, changes, locked.campaign.version + 1), changes)
         config = _with_end(connection, locked, config, changes)
-        check_config(config)
         newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
+        check_change(newer.config, changes)
         state = newer.policy.adopt(locked.campaign.policy, locked.state)
     except Problem as problem:
         return problem
@@ -158,19 +158,25 @@ def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> d
     for change in changes.get("resources") or ():
         if change["id"] not in known:
             raise NotFound("resources name one the campaign does not have", kind="unknown-resource")
-        known[change["id"]]["budget"] = change["budget"]
+        known[change["id"]] |= change
     ids = {arm["id"]: arm for arm in patched["arms"]}
     for arm in changes.get("add_arms") or ():
         if arm["id"] in ids:
             raise Conflict("add_arms names an arm the campaign has or had", kind="arm-exists")
-        patched["arms"].append(arm)
-        ids[arm["id"]] = arm
+        ids[arm["id"]] = dict(arm)
+        patched["arms"].append(ids[arm["id"]])
+    for change in changes.get("arms") or ():
+        if change["id"] not in ids:
+            raise NotFound("arms names an arm the campaign does not have", kind="unknown-arm")
+        _change_arm(ids[change["id"]], change)
     for name in changes.get("retire_arms") or ():
         if name not in ids:
             raise NotFound("retire_arms names an arm the campaign does not have", kind="unknown-arm")
-        if not ids[name].get("retired"):
-            ids[name]["retired"] = True
-            patched.setdefault("retired_since", {})[name] = version
+        ids[name]["retired"] = True
+    if "holdout" in changes and changes["holdout"] != patched.get("holdout"):
+        patched |= {"holdout": changes["holdout"], "holdout_since": version}
+    if "mode" in changes:
+        patched["mode"] = changes["mode"]
     terms, reward = changes.get("feedback") or {}, patched["reward"]
     missing = terms.get("missing_reward")
     if missing is not None and not reward["min"] <= missing <= reward["max"]:
@@ -191,11 +197,23 @@ def _with_start(locked: LockedCampaign, config: dict[str, Any], changes: dict[st
     return {**config, "starts_at": starts_at or moment_text(locked.now)}
 
 
+def _change_arm(arm: dict[str, Any], change: dict[str, Any]) -> None:
+    """Sets the max costs and the status of an arm; an arm without them has those of its resources, and is active."""
+    for name in ("max_cost", "status"):
+        if name in change:
+            arm.pop(name, None)
+            arm |= {name: change[name]} if change[name] not in ({}, None, "active") else {}
+    if "status" in change:
+        arm.pop("retired", None)
+
+
 def _with_end(
     connection: Connection, locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the configuration with the new end. A campaign ends by rounds or by time: one end clears the other."""
     if changes.get("horizon") is not None:
+        if changes["horizon"] <= locked.state.round.item():
+            raise Misfit("horizon", "must be above the number of decisions that are made")
         kept = {name: value for name, value in config.items() if name != "estimate"}
         return {**kept, "horizon": changes["horizon"], "ends_at": None}
     if changes.get("ends_at") is None:
@@ -211,11 +229,15 @@ def _with_end(
 
 
 def _in_known_units(campaign: Campaign, config: dict[str, Any]) -> Campaign:
-    """Returns the next version of a campaign. What it has learnt keeps its units, also where a new arm is dearer."""
+    """Returns the next version of a campaign. What it has learnt keeps its units, whatever arms may cost now."""
     newer = replace(campaign, version=campaign.version + 1, config=config)
-    if newer.units == campaign.units:
-        return newer
-    return replace(newer, config={**config, "units": campaign.units})
+    kept: dict[str, Any] = {}
+    if newer.units != campaign.units:
+        kept["units"] = campaign.units
+    arm_units = [*campaign.arm_units, *newer.holds[len(campaign.arms) :]]
+    if newer.arm_units != arm_units:
+        kept["arm_units"] = arm_units
+    return replace(newer, config={**config, **kept}) if kept else newer
 
 
 def _moved_budgets(locked: LockedCampaign, newer: Campaign) -> list[int]:

@@ -70,6 +70,7 @@ class LockedCampaign:
         self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward
         self.lessons: list[Lesson] = []  # outcomes that the policy learns together
         self.delays: list[float] = []  # seconds from a decision to its costs
+        self.earlier: dict[int, Campaign] = {}  # versions in which decisions were made that are explained again
 
     def append(self, table: str, **columns: Any) -> int:
         """Give a row the next number of the campaign's log and keep it for writing."""

@@ -178,7 +178,8 @@ def _repeat(locked: LockedCampaign, request: Decide, existing: dict[str, Any]) -
     row = existing[request.decision_id or ""]
     if not request.is_answered_by(row):
         return Conflict("this decision_id was used with another body", kind="decision-id-reused")
-    return Answer(answer_of(locked.campaign, row, request.explain), replayed=True)
+    campaign = locked.earlier.get(row["config_version"], locked.campaign)
+    return Answer(answer_of(campaign, row, request.explain), replayed=True)
 
 
 def _decide_own_arms(

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection, bindparam, select
 
+from service.domain.campaign import Campaign
 from service.domain.ledger import Ledger
 from service.domain.stage_one import is_handed_out
 from service.domain.status import DecisionRecord
@@ -29,6 +30,7 @@ from service.engine.cache import (
     creation_times,
     current,
     is_far_behind,
+    load_campaign,
     stored_traffic,
 )
 from service.engine.changes import Changes, LockedCampaign
@@ -332,6 +334,8 @@ class Transactions:
                 self._settle(connection, locked, items, existing)
             if locked.campaign.counts_traffic:
                 administer.renew_estimate(connection, locked, len(decides))
+            if existing:
+                locked.earlier = _earlier(connection, locked, decides, existing)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
@@ -441,6 +445,16 @@ def _records(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]
         if one["decision"] in outcomes:
             outcomes[one["decision"]].append(one)
     return [DecisionRecord.of(row, outcomes[row["sequence"]]) for row in rows]
+
+
+def _earlier(
+    connection: Connection, locked: LockedCampaign, decides: Sequence[Item], existing: Mapping[str, Any]
+) -> dict[int, Campaign]:
+    """The older versions of the campaign in which decisions were made that requests want explained again."""
+    commands = [item.command for item in decides if isinstance(item.command, Decide)]
+    rows = [existing.get(command.decision_id or "") for command in commands if command.explain]
+    versions = {row["config_version"] for row in rows if row is not None} - {locked.campaign.version}
+    return {version: load_campaign(connection, locked.campaign.number, version) for version in versions}
 
 
 def _due_holds(

@@ -194,7 +194,7 @@ def _offered(campaign: Campaign, exclude: str | None, arms: int) -> Booleans:
     """Returns the arms that a request could get, budgets aside."""
     mask = np.zeros(arms, dtype=bool)
     mask[: len(campaign.arms)] = True
-    mask[list(campaign.retired)] = False
+    mask[list(campaign.inactive)] = False
     for arm in orjson.loads(exclude) if exclude is not None else ():
         if arm in campaign.arm_index:
             mask[campaign.arm_index[arm]] = False

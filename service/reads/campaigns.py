@@ -159,7 +159,7 @@ def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
     free = [micros(account["free"]) for account in accounts]
     if all(left >= most for left, most in zip(free, campaign.max_costs, strict=True)):
         return False  # the usual case, without a look at the arms, of which there may be many
-    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.retired]
+    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.inactive]
     return bool(playable) and not any(
         all(needed <= left for needed, left in zip(hold, free, strict=True)) for hold in playable
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from service.domain.campaign import Campaign
+from service.domain.campaign import RETIRED, Campaign
 from service.limits import TIMELINE_ARMS_MAX
 from service.reads.log_sums import DecisionSums, OutcomeSums, Segment, log_sums, merged
 from service.reads.shared import StoredCampaign, by_resource, moment_or_none, prices, stored_campaign
@@ -27,7 +27,7 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
     campaign, opening = stored.campaign, opening_of(connection, stored.campaign.number)
     whole = merged([*log_sums(connection, stored, opening).segments, _pruned(opening)])
     count = sum(plays.total for plays in whole.decisions.values())
-    retired = {campaign.arms[index] for index in campaign.retired}
+    inactive = {campaign.arms[index]: why for index, why in campaign.inactive.items()}
     items = []
     for arm in [*campaign.arms, *(arm for arm in whole.decisions if arm not in campaign.arm_index)]:
         plays = whole.decisions.get(arm)
@@ -38,7 +38,8 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
                 "share": plays.total / count if plays else 0.0,
                 **_means(campaign, whole.outcomes.get(arm)),
                 "last_played": moment_or_none(plays.at if plays else None),
-                "retired": arm in retired,
+                "retired": inactive.get(arm or "") == RETIRED,
+                "paused": inactive.get(arm or "") == "paused",
             }
         )
     return {"items": items, "next_cursor": None}

@@ -104,8 +104,10 @@ def _start(connection: Connection, stored: StoredCampaign) -> int:
 def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_holdout: bool) -> Group:
     decision, outcome, campaign = tables.decision, tables.outcome, stored.campaign
     of_group = decision.c.reason == HOLDOUT if of_holdout else decision.c.reason.not_in((HOLDOUT, *_FORCED))
+    # Decisions before the hold-out got its present terms compare something else.
     within = (
         decision.c.campaign == campaign.number,
+        decision.c.config_version >= campaign.config.get("holdout_since", 1),
         decision.c.sequence > after,
         decision.c.sequence <= stored.sequence,
         of_group,

@@ -171,7 +171,7 @@ async def show_own_key(principal: Reader) -> Response:
     return Json({**holder, "requests_per_second": principal.requests_per_second})
 
 
-@router.post("/keys", **documented(bodies.KeyMade, body=bodies.KeyRequest, status=201))
+@router.post("/keys", **documented(bodies.KeyMade, 404, body=bodies.KeyRequest, status=201))
 async def create_key(request: Request, principal: UnlimitedAdmin) -> Response:
     """Create a key; only this response contains its text."""
     body = parsed(await request.body(), bodies.KeyRequest)

@@ -113,6 +113,7 @@ class ArmStatistics(View):
     mean_cost: Amounts | None = shown({"usd": 0.029, "impressions": 1})
     last_played: str | None = shown("2026-11-16T09:00:00Z")
     retired: bool = shown(False)
+    paused: bool = shown(False)
 
 
 class TimelinePoint(View):

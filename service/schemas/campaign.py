@@ -255,8 +255,6 @@ class CampaignConfig(Body):
             raise Misfit("arm_features", 'must be given if model is "shared", and only then')
         if self.model == "per_arm" and not self.arms:
             raise Misfit("arms", 'must have at least one, unless model is "shared" and requests send actions')
-        if self.mode == "shadow" and self.holdout is not None:
-            raise Misfit("holdout", "is for live campaigns: in shadow mode the caller decides everything")
         if self.mode == "shadow" and self.policy.two_stage not in ("auto", "off", False):
             raise Misfit("policy.two_stage", "must be off in shadow mode: stage one draws arms itself")
         low, high, missing = self.reward.min, self.reward.max, self.feedback.missing_reward
@@ -273,11 +271,32 @@ class CampaignConfig(Body):
         return config
 
 
-class BudgetChange(Body):
-    """A new total budget."""
-
+class _Change(Body):
     id: Id
-    budget: Amount
+
+    @model_validator(mode="after")
+    def _changes(self) -> Self:
+        if self.model_fields_set == {"id"}:
+            raise ValueError("must have something to change")
+        return self
+
+
+class ResourceChange(_Change):
+    """A new total budget, a new max cost, or both. Open decisions keep their holds."""
+
+    budget: Amount = Field(default=0, description="at least what is spent and held")
+    max_cost: PositiveAmount = Field(default=1, description="at least the max cost of every active arm")
+
+
+class ArmChange(_Change):
+    """New max costs of an arm, a new status, or both. Open decisions keep their holds."""
+
+    max_cost: Annotated[dict[Id, Amount], Field(max_length=RESOURCES_MAX)] | None = Field(
+        default=None, description="replaces the arm's max costs; a resource that is left out has its own"
+    )
+    status: Literal["active", "paused"] = Field(
+        default="active", description="a paused arm is not chosen; a paused or retired one returns as active"
+    )
 
 
 class CampaignPatch(Body):
@@ -285,22 +304,28 @@ class CampaignPatch(Body):
 
     model_config = example(
         {
-            "resources": [{"id": "usd", "budget": 300}],
+            "resources": [{"id": "usd", "budget": 300, "max_cost": 0.04}],
+            "arms": [{"id": "banner-a", "status": "paused"}],
             "add_arms": [{"id": "banner-c"}],
             "retire_arms": ["banner-b"],
             "expected_version": 1,
         }
     )
 
-    resources: Annotated[list[BudgetChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
-    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(default=None, description="clears ends_at")
+    resources: Annotated[list[ResourceChange], Field(max_length=RESOURCES_MAX)] = Field(default=[])
+    horizon: Annotated[int, Field(ge=1, le=HORIZON_MAX)] | None = Field(
+        default=None, description="above the number of decisions so far; clears ends_at"
+    )
     starts_at: Moment | None = Field(
         default=None, description="only before the start, else 409; null starts the campaign now"
     )
     ends_at: Moment | None = Field(default=None, description="clears horizon, which is then estimated from traffic")
+    arms: Annotated[list[ArmChange], Field(max_length=ARMS_MAX)] = Field(default=[])
     add_arms: Annotated[list[Arm], Field(max_length=ARMS_MAX)] = Field(default=[])
     retire_arms: Annotated[UniqueIds, Field(max_length=ARMS_MAX)] = Field(default=[])
     feedback: FeedbackTermsChange = FeedbackTermsChange()
+    holdout: Holdout | None = Field(default=None, description="null ends it")
+    mode: Literal["live"] = Field(default="live", description="a shadow campaign goes live with what it has learnt")
     expected_version: Annotated[int, Field(ge=1)] = Field(
         default=1, description="the version that this change is for; 409 if the campaign has another"
     )
@@ -313,6 +338,7 @@ class CampaignPatch(Body):
         if ends and (self.horizon is None) == (self.ends_at is None):
             raise Misfit(sorted(ends)[-1], _ONE_END)
         _unique("resources", (resource.id for resource in self.resources))
+        _unique("arms", [*(arm.id for arm in self.arms), *self.retire_arms])
         _unique("add_arms", (arm.id for arm in self.add_arms))
         return self
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
+from service.ids import is_id
 from service.problems import Conflict, NotFound
-from service.store.tables import ROLES, api_key, audit
+from service.store.tables import ROLES, api_key, audit, campaign
 
 _PREFIX = "cbwk_"  # lets people, and tools that search for leaked secrets, recognise a key
 _KEY_BYTES = 32
@@ -42,9 +43,16 @@ def create_key(
     requests_per_second: float | None = None,
     actor: str | None = None,
 ) -> tuple[str, str]:
-    """Create a key and return its id and its text, which cannot be read again. An actor is written to the audit."""
+    """Create a key and return its id and its text, which cannot be read again. An actor is written to the audit.
+
+    Raises NotFound if a campaign does not exist: the key would be of no use, and a wrong id would go unnoticed.
+    """
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}")
+    if campaigns is not None:
+        known = select(campaign.c.id).where(campaign.c.id.in_([name for name in campaigns if is_id(name)]))
+        if set(connection.execute(known).scalars()) != set(campaigns):
+            raise NotFound("campaigns has an id of none", kind="campaign-not-found")
     key_id = f"key-{secrets.token_hex(8)}"
     text = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
     connection.execute(

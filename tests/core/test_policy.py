@@ -430,7 +430,8 @@ def test_a_retired_arm_is_never_chosen_and_its_tickets_still_settle(preset, mode
         ({"link": "logistic"}, "link cannot change"),
         ({"forgetting": 0.99}, "forgetting cannot change, was None, got 0.99"),
         ({"arms": 2, "max_cost": [[1.0, 0.5], [2.0, 0.3]]}, "there were 3, got 2"),
-        ({"max_cost": 1.0}, "max costs of existing arms"),
+        ({"max_cost": 1.0}, r"pass unit=\[2.0, 0.5\]"),
+        ({"max_cost": 1.0, "unit": [2.0, 0.5]}, r"pass arm_unit with \[\[1.0, 0.5\], \[2.0, 0.3\], \[0.5, 0.4\]\]"),
         ({"arms": 4, "max_cost": [[1.0, 0.5], [2.0, 0.3], [0.5, 0.4], [2.5, 0.1]]}, r"pass unit=\[2.0, 0.5\]"),
     ],
 )
@@ -438,6 +439,29 @@ def test_a_policy_that_does_not_fit_the_state_cannot_adopt_it(change, message):
     policy = make()
     with pytest.raises(ValueError, match=message):
         make(**change).adopt(policy, policy.init())
+
+
+@every_preset
+@every_model
+def test_other_max_costs_are_the_next_holds_and_leave_what_was_learnt_in_its_scale(preset, model):
+    policy, rng = make(preset=preset, model=model, budget=500.0), np.random.default_rng(29)
+    choice, state = decided(policy, played(policy, rng, 20), rng)
+    problem, max_cost = policy.problem, ((0.2, 0.5), (6.0, 0.1), (0.5, 0.4))
+    newer = replace(policy, max_cost=max_cost, unit=problem.unit, arm_unit=problem.arm_unit)
+    adopted = newer.adopt(policy, state)
+    np.testing.assert_allclose(newer.quote(adopted).prices, policy.quote(state).prices, rtol=1e-9)
+    x, outcome = features_of(policy, rng), outcome_of(policy, rng, choice.arm)
+    np.testing.assert_array_equal(newer.predict(adopted, x), policy.predict(state, x))
+    after, before = newer.settle(adopted, choice.ticket, *outcome), policy.settle(state, choice.ticket, *outcome)
+    np.testing.assert_allclose(after.books, before.books, atol=1e-9)
+    np.testing.assert_array_equal(after.residuals, before.residuals)
+    np.testing.assert_allclose(newer.quote(after).gamma, policy.quote(before).gamma, rtol=1e-9)
+    for arm, hold in enumerate(max_cost):
+        ticket = newer.decide(adopted, x, [0.0], exclude=[[other != arm for other in range(3)]]).ticket
+        assert ticket.arm[0] == NULL_ARM or tuple(ticket.hold[0]) == hold
+    assert newer.decide(adopted, x, [0.0], free=[5, 9]).probabilities[0, 1] == 0.0
+    with pytest.raises(ValueError, match="another configuration"):
+        replace(newer, arm_unit=max_cost).decode(newer.encode(adopted))
 
 
 @every_model

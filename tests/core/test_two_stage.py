@@ -1,6 +1,7 @@
 """Algorithm 2: what stage one collects, what it concludes from that, and when it is worth its price."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -314,6 +315,9 @@ def test_a_radius_once_found_keeps_its_learning_rate_when_auto_would_no_longer_h
         state = many.settle(state, choice.ticket, rng.random(1) * real, rng.random((1, 4)) * real)
     with pytest.raises(ValueError, match="cannot change while stage one is under way"):
         few.adopt(many, state)
+    dearer = replace(many, max_cost=2.0, unit=1.0, arm_unit=1.0)
+    with pytest.raises(ValueError, match="max costs cannot change while stage one is under way"):
+        dearer.adopt(many, state)
     state = many.refresh(state)
     adopted = few.adopt(many, state)
     np.testing.assert_array_equal(adopted.stage.radius, state.stage.radius)

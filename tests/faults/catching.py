@@ -54,7 +54,8 @@ BETWEEN_REPLICAS = ("no-row-lock", "accounts-with-lock", "outcome-folded-twice",
 OVERLOOKED = ("patch-overlooked", "pause-overlooked", "adjust-overlooked")
 TRAPS = (
     Trap("state machine", scenarios.model, "sqlite", IN_MODEL, quick=True),
-    Trap("state machine", scenarios.model, "postgresql", IN_MODEL),
+    Trap("state machine", scenarios.model, "postgresql", (*IN_MODEL, "paused-arm-cached")),
+    Trap("an arm paused elsewhere", scenarios.paused_arm, "postgresql", ("paused-arm-cached",), quick=True),
     Trap("an intruder in the transaction", scenarios.intruder, "sqlite", ("deferred-begin",), quick=True),
     Trap("an intruder in the transaction", scenarios.intruder, "postgresql", ("no-row-lock",), quick=True),
     Trap(

@@ -67,8 +67,8 @@ def _misdecided(row: DecisionRow, config: dict[str, Any], version: int, status: 
     if row.arm is None:
         return ""
     arm = arms.get(row.arm)
-    if arm is None or arm.get("retired"):
-        return f"arm {row.arm} is retired or unknown"
+    if arm is None or arm.get("retired") or arm.get("status") == "paused":
+        return f"arm {row.arm} is paused, retired or unknown"
     own = arm.get("max_cost") or {}
     hold = tuple(micros_of(own.get(resource["id"], resource["max_cost"])) for resource in config["resources"])
     return "" if row.hold == hold else f"arm {row.arm} holds {row.hold} instead of {hold}"

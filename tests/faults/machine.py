@@ -76,15 +76,27 @@ terms = st.fixed_dictionaries(
 )
 actions = st.sampled_from(("pause", "resume", "resume", "resume", "resume", "archive"))
 resources = st.fixed_dictionaries({"id": st.sampled_from(("usd", "impressions")), "budget": budgets})
+max_costs = st.fixed_dictionaries({"id": st.just("usd"), "max_cost": st.sampled_from((0.3, 0.5, 1, 2))})
+arm_changes = st.fixed_dictionaries(
+    {"id": st.sampled_from(("a", "b", "x0")), "status": st.sampled_from(("active", "paused"))},
+)
+arm_costs = st.fixed_dictionaries(
+    {"id": st.sampled_from(("a", "b")), "max_cost": st.sampled_from(({}, {"usd": 0.2}, {"usd": 0.9}))}
+)
 new_arms = st.integers(0, 2).map(lambda number: {"id": f"x{number}", "max_cost": {"usd": 0.1, "impressions": 0}})
 changes = st.one_of(
-    st.fixed_dictionaries({"resources": st.tuples(resources).map(list)}),
+    st.fixed_dictionaries({"resources": st.tuples(resources | max_costs).map(list)}),
+    st.fixed_dictionaries({"arms": st.tuples(arm_changes | arm_changes | arm_costs).map(list)}),
     st.fixed_dictionaries({"add_arms": st.tuples(new_arms).map(list)}),
     st.fixed_dictionaries({"retire_arms": st.tuples(st.sampled_from(("a", "x0", "x1"))).map(list)}),
     st.fixed_dictionaries({"feedback": terms}, optional={"expected_version": st.integers(1, 3)}),
 )
 # A change after which every campaign that is not archived can decide.
-AMPLE = {"resources": [{"id": one, "budget": 1_000_000} for one in ("usd", "impressions")], "horizon": 200}
+AMPLE = {
+    "resources": [{"id": one, "budget": 1_000_000, "max_cost": 1} for one in ("usd", "impressions")],
+    "arms": [{"id": arm, "status": "active"} for arm in ("a", "b")],
+    "horizon": 200,
+}
 
 
 class Machine(RuleBasedStateMachine):
@@ -267,8 +279,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, changes=changes, replica=places)
     def patch(self, name: str, changes: dict[str, Any], replica: int) -> None:
-        """Change a budget, perhaps below the amount spent, or the arms, or the terms, perhaps with a wrong version."""
+        """Change a budget, perhaps below the amount spent, a max cost, the arms, or the terms of another version."""
         self.ask([PatchCampaign(name, changes)], replica)
+
+    @rule(name=names, context=sound_contexts, replica=places)
+    def pause_arm(self, name: str, context: list[float], replica: int) -> None:
+        """Pause an arm at one replica and let it return, and decide each time at another that knows the campaign."""
+        for status in ("active", "paused", "active"):
+            self.ask([PatchCampaign(name, {"arms": [{"id": "a", "status": status}]})], replica + 1)
+            self.ask([self.fresh(name, context, ("b", "x0", "x1", "x2"))], replica)
 
     @rule(name=names, action=actions, replica=places)
     def set_status(self, name: str, action: str, replica: int) -> None:

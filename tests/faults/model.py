@@ -58,7 +58,7 @@ class Model:
             "status": "active",
             "version": 1,
             "limits": limits,
-            "arms": {arm["id"]: _arm(arm, limits) for arm in config["arms"]},
+            "arms": {arm["id"]: _arm(arm) for arm in config["arms"]},
             "accounts": {
                 one["id"]: {"granted": millionths(one["budget"]), "held": 0, "spent": 0, "overrun": 0}
                 for one in config["resources"]
@@ -101,13 +101,14 @@ class Model:
             return _refused(422, "invalid-context")
         if campaign["round"] >= campaign["horizon"]:
             return Reply(200, body=body | {"reason": "ended"})
-        offered = {arm for arm, one in campaign["arms"].items() if not one["retired"] and arm not in exclude}
-        payable = {arm for arm in offered if self._fits(campaign, campaign["arms"][arm]["hold"])}
+        offered = {arm for arm, one in campaign["arms"].items() if one["status"] == "active" and arm not in exclude}
+        holds = {arm: campaign["limits"] | campaign["arms"][arm]["own"] for arm in offered}
+        payable = {arm for arm in offered if self._fits(campaign, holds[arm])}
         body["reason"] = "policy" if payable else "budget_exhausted" if offered else "all_excluded"
         if payable and seen is not None and 0 < seen.get("probability", 0) <= 1 and seen["arm"] in {*payable, None}:
             body |= {"arm": seen["arm"], "probability": seen["probability"]}
         arm = body["arm"]
-        hold = dict(campaign["arms"][arm]["hold"]) if arm is not None else {}
+        hold = dict(holds[arm]) if arm is not None else {}
         ttl = campaign["feedback"]["ttl_seconds"] * ONE
         expires_at = None
         if arm is not None:
@@ -247,29 +248,35 @@ class Model:
                 decision |= {"state": "expired", "booked": booked}
 
     def patch(self, name: str, changes: Fields) -> Reply:
-        """Change budgets, horizon, arms or terms."""
+        """Change budgets, max costs, horizon, arms or terms."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
         if changes.get("expected_version", campaign["version"]) != campaign["version"]:
             return _refused(409, "version-differs")
-        arms = campaign["arms"]
-        added = {arm["id"]: _arm(arm, campaign["limits"]) for arm in changes.get("add_arms", ())}
-        if set(added) & set(arms):
+        added = {arm["id"]: _arm(arm) for arm in changes.get("add_arms", ())}
+        if set(added) & set(campaign["arms"]):
             return _refused(409, "arm-exists")
-        retired = changes.get("retire_arms", ())
-        if not set(retired) <= {*arms, *added}:
+        arms = campaign["arms"] | added
+        changed = {one["id"]: _changed_arm(one) for one in changes.get("arms", ())}
+        changed |= {arm: {"status": "retired"} for arm in changes.get("retire_arms", ())}
+        if not set(changed) <= set(arms):
             return _refused(404, "unknown-arm")
-        budgets = {one["id"]: millionths(one["budget"]) for one in changes.get("resources", ())}
+        arms |= {arm: arms[arm] | change for arm, change in changed.items()}
+        resources = changes.get("resources", ())
+        limits = campaign["limits"] | {one["id"]: millionths(one["max_cost"]) for one in resources if "max_cost" in one}
+        budgets = {one["id"]: millionths(one["budget"]) for one in resources if "budget" in one}
+        if changes.get("horizon", campaign["round"] + 1) <= campaign["round"]:
+            return _refused(422, "invalid-campaign")
         for one, budget in budgets.items():
             account = campaign["accounts"][one]
             if budget < account["granted"] and budget < account["spent"] + account["held"]:
                 return _refused(409, "budget-below-spent")
+        if not _can_be_paid(campaign, limits, arms, budgets, changes):
+            return _refused(422, "invalid-campaign")
         moved = {one: budget - campaign["accounts"][one]["granted"] for one, budget in budgets.items()}
         self._move(campaign, granted=moved)
-        arms |= added
-        for arm in retired:
-            arms[arm] = arms[arm] | {"retired": True}
+        campaign |= {"arms": arms, "limits": limits}
         campaign["feedback"] |= changes.get("feedback", {})
         campaign["horizon"] = changes.get("horizon", campaign["horizon"])
         campaign["version"] += 1
@@ -311,9 +318,33 @@ class Model:
             account["overrun"] = max(0, account["spent"] + account["held"] - account["granted"])
 
 
-def _arm(arm: Fields, limits: Fields) -> Fields:
-    own = {one: millionths(cost) for one, cost in (arm.get("max_cost") or {}).items()}
-    return {"hold": limits | own, "retired": False}
+def _arm(arm: Fields) -> Fields:
+    return {
+        "own": {one: millionths(cost) for one, cost in (arm.get("max_cost") or {}).items()},
+        "status": arm.get("status", "active"),
+    }
+
+
+def _changed_arm(change: Fields) -> Fields:
+    given = {"own": "max_cost" in change, "status": "status" in change}
+    return {name: value for name, value in _arm(change).items() if given[name]}
+
+
+def _can_be_paid(campaign: Fields, limits: Fields, arms: Fields, budgets: Fields, changes: Fields) -> bool:
+    """Whether no active arm costs more than its resource allows, and the whole budget pays an arm, if costs change."""
+    active = [arm["own"] for arm in arms.values() if arm["status"] == "active"]
+    if any(cost > limits[one] for own in active for one, cost in own.items()):
+        return False
+    if not changes.keys() & {"resources", "arms", "add_arms"} or _only_pauses(changes):
+        return True
+    granted = {one: account["granted"] for one, account in campaign["accounts"].items()} | budgets
+    holds = [limits | arm["own"] for arm in arms.values() if arm["status"] != "retired"]
+    return not holds or any(all(amount <= granted[one] for one, amount in hold.items()) for hold in holds)
+
+
+def _only_pauses(changes: Fields) -> bool:
+    arms = changes.get("arms", ())
+    return changes.keys() == {"arms"} and all("max_cost" not in arm and arm["status"] == "paused" for arm in arms)
 
 
 def _contradicts(value: Any, known: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from service.engine.batch import BatchRunner
-from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item
+from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item, PatchCampaign
 from service.fault import Point
 from service.store.database import Database
 from tests.faults.administered import administered
@@ -106,6 +106,17 @@ def _until_waiting(url: str, running: Any) -> None:
         while not running.done() and session.execute(waiting).fetchone() == (0,):
             assert time.monotonic() < deadline, "the other replica neither waits nor ends"
             time.sleep(0.002)
+
+
+def paused_arm(testbed: Testbed, dialect: str) -> list[str]:
+    """One replica pauses an arm; another one, which knows the campaign from before, must not play it."""
+    with testbed.database(dialect) as url, Database.open(url) as one, Database.open(url) as other:
+        first, second = _processor(one, None), _processor(other, None)
+        pause = PatchCampaign("c", {"arms": [{"id": "a", "status": "paused"}]})
+        before = [_asked(first, CreateCampaign(config())), _asked(second, Decide("c", "d1", [0.5, 0.5]))]
+        answers = [*before, _asked(first, pause), _asked(second, Decide("c", "d2", [0.5, 0.5], ("b",)))]
+        played = [row.arm for row in read_books(url)["c"].decisions if row.decision_id == "d2"]
+        return _wrong(*answers) + ["a paused arm is played"] * (played != [None])
 
 
 def scopes(testbed: Testbed, dialect: str) -> list[str]:

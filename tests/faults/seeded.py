@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -223,6 +223,22 @@ def _overlooked_patch(patch: Patch) -> None:
     patch.setattr(transaction, "current", current)
 
 
+def _overlooked_arm(patch: Patch) -> None:
+    """Take the configuration that the row names, but the arms' statuses of the cached one."""
+    right = cache.current
+
+    def current(connection: Connection, cached: cache.Cache, row: Any) -> Any:
+        known, found = cached.get(row["campaign"]), right(connection, cached, row)
+        if known is None:
+            return found
+        before = {arm["id"]: arm.get("status") for arm in known.campaign.config["arms"]}
+        arms = [arm | {"status": before.get(arm["id"])} for arm in found.campaign.config["arms"]]
+        campaign = replace(found.campaign, config=found.campaign.config | {"arms": arms})
+        return found._replace(campaign=campaign)
+
+    patch.setattr(transaction, "current", current)
+
+
 def _remembering(patch: Patch, outdated: Callable[[Connection, Any, Any], dict[str, Any]]) -> None:
     """Replace what was read about a cached campaign by `outdated(connection, cached, read)`."""
     right = transaction.Transactions._read
@@ -274,6 +290,7 @@ BUGS = {
         Bug("accounts-with-lock", "accounts are read in the statement that waits for the lock", _accounts_with_lock),
         Bug("stale-snapshot", "a snapshot counts as the newest state, whatever rows follow it", _stale_snapshot),
         Bug("patch-overlooked", "a process keeps the configuration it has cached after a PATCH", _overlooked_patch),
+        Bug("paused-arm-cached", "a process plays an arm that was active when it cached the campaign", _overlooked_arm),
         Bug("pause-overlooked", "a process keeps the status it has cached after a pause", _overlooked_status),
         Bug("adjust-overlooked", "a process leaves out the adjustments of others", _overlooked_adjustment),
         Bug("key-without-scope", "a key limited to some campaigns may use all campaigns", _any_campaign),

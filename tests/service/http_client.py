@@ -1,6 +1,7 @@
 """The application without a network: a client that calls it, keys for every role, an engine that records commands."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from sqlalchemy import update
 
 from service.app import create_app
 from service.auth import KeyRing
@@ -15,6 +17,7 @@ from service.engine import Engine
 from service.engine.commands import Answer, Command
 from service.problems import Problem
 from service.settings import Settings
+from service.store import tables
 from service.store.database import Database
 from service.store.keys import create_key
 
@@ -94,7 +97,10 @@ async def _started(database: Database) -> Engine:
 
 
 def key_for(database: Database, role: str, campaigns: tuple[str, ...] | None = None) -> str:
-    """Create a key and return its text."""
+    """Create a key and return its text. Its campaigns need not exist: version 0.1 made such keys."""
     with database.write() as connection:
-        _, text = create_key(connection, role, role, campaigns, now=1)
+        key_id, text = create_key(connection, role, role, None, now=1)
+        if campaigns is not None:
+            limited = update(tables.api_key).where(tables.api_key.c.id == key_id)
+            connection.execute(limited.values(campaigns=json.dumps(sorted(campaigns))))
     return text

@@ -48,6 +48,16 @@ def check_changes_are_seen_at_the_next_batch(here, there):
     assert failed_checks(there, "changing") == []
 
 
+def check_a_paused_arm_is_played_by_no_replica_until_it_returns(here, there):
+    create(here, campaign("pausing"))
+    for status, arms in (("active", {"a", "b"}), ("paused", {"b"}), ("active", {"a", "b"})):
+        change = {"arms": [{"id": "a", "status": status}]}
+        version = here.patch("/campaigns/pausing", json=change).json()["version"]
+        asked = [((there, here)[turn % 2], f"{version}-{turn}") for turn in range(24)]
+        assert {decided(client, one, name="pausing").json()["arm"] for client, one in asked} == arms
+    assert failed_checks(there, "pausing") == []
+
+
 def check_one_decision_id_is_one_decision(servers, here, there):
     create(here, campaign())
     first, again = decided(here, "d"), decided(there, "d")
@@ -66,6 +76,7 @@ def check_one_decision_id_is_one_decision(servers, here, there):
 def test_changes_are_seen_by_other_replicas_and_a_decision_id_is_one_decision_on_all_of_them(replicas):
     servers, (here, there) = replicas
     check_changes_are_seen_at_the_next_batch(here, there)
+    check_a_paused_arm_is_played_by_no_replica_until_it_returns(here, there)
     check_one_decision_id_is_one_decision(servers, here, there)
     for turn in range(20):  # each learns from what the other was told
         reported((here, there)[turn % 2], f"twin{turn}", reward=turn % 2, costs={"usd": 0.5})

@@ -213,7 +213,9 @@ def test_in_stage_one_neither_the_shape_nor_the_model_may_change_but_the_budget_
         async with running(database) as engine:
             await engine.submit(CreateCampaign(staged()))
             await play(engine, 0, 10)
-            for changes in ({"horizon": 500}, {"add_arms": [{"id": "n"}]}):
+            dearer, cheaper = {"id": "usd", "max_cost": 2}, {"id": "a", "max_cost": {"usd": 0.5}}
+            shape = {"horizon": 500}, {"add_arms": [{"id": "n"}]}
+            for changes in (*shape, {"resources": [dearer]}, {"arms": [cheaper]}):
                 with pytest.raises(Conflict, match="stage one"):
                     await engine.submit(PatchCampaign("c", changes))
             with database.read() as connection:

@@ -4,6 +4,7 @@ import pytest
 
 from service.cli import main
 from service.settings import Settings, environment_variable
+from service.store.campaigns import add_campaign
 from service.store.database import Database
 from service.store.keys import find_key
 from service.store.migrate import newest_revision
@@ -37,7 +38,13 @@ def test_migrate_takes_the_database_of_the_environment(tmp_path, monkeypatch, ca
 def test_a_key_is_made_listed_and_revoked(migrated_url, capsys):
     there = ("--database-url", migrated_url)
     limits = ("--campaign", "spring", "--requests-per-second", "50")
-    code, out, err = run(capsys, "key", "create", "--name", "[ads]", "--role", "decider", *limits, *there)
+    create = ("key", "create", "--name", "[ads]", "--role", "decider", *limits, *there)
+    code, out, err = run(capsys, *create)
+    assert (code, out) == (1, "")
+    assert "campaigns has an id of none" in err
+    with Database.open(migrated_url) as database, database.write() as connection:
+        add_campaign(connection, "spring", 1)
+    code, out, err = run(capsys, *create)
     key_id = err.partition(",")[0]
     assert code == 0
     with Database.open(migrated_url) as database, database.read() as connection:

@@ -21,6 +21,7 @@ from service.auth import (
 )
 from service.problems import Conflict, Forbidden, NotFound
 from service.store import tables
+from service.store.campaigns import add_campaign
 from service.store.database import Database
 from service.store.errors import DatabaseError
 from service.store.keys import create_key, find_key, list_keys, revoke_key
@@ -66,6 +67,8 @@ def questions():
 
 def make_key(database, role="decider", campaigns=None, name="somebody"):
     with database.write() as connection:
+        for one in campaigns or ():
+            add_campaign(connection, one, NOW)
         return create_key(connection, name, role, campaigns, NOW)
 
 
