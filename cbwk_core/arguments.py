@@ -52,6 +52,14 @@ def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
     return given
 
 
+def checked_pace(pace: ArrayLike, resources: int) -> Array:
+    """Return what a round may cost, (1, d): positive numbers, infinite where nothing limits it."""
+    given = as_array("pace", pace)
+    if given.dtype.kind not in "iuf" or given.shape != (resources,) or not (given > 0).all():
+        raise ValueError(f"pace must be positive numbers of shape {(resources,)}, got {given.dtype} of {given.shape}")
+    return given.astype(np.float64)[None]
+
+
 def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:
     """Return the arm of each row: the null arm, or an arm from 0 to `last`."""
     arms = as_array("arm", arm)

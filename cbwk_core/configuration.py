@@ -51,6 +51,7 @@ class Configuration:
     # Not in the repr, so that snapshots of version 0.1 fit.
     unit: Any = field(default=None, repr=False)
     arm_unit: Any = field(default=None, repr=False)
+    paced: bool = field(default=False, repr=False)
     rules: int = field(default=RULES_VERSION, repr=False)
 
     null_arm = NULL_ARM
@@ -100,6 +101,7 @@ class Configuration:
         """What a snapshot of this configuration is marked with: everything that decides, the rules included."""
         known = repr(self) if self.unit is None else f"{self!r} unit {self.unit}"
         known = known if self.arm_unit is None else f"{known} arm_unit {self.arm_unit}"
+        known = f"{known} paced" if self.paced else known
         return known if self.rules == 1 else f"{known} rules {self.rules}"
 
     @property

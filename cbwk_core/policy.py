@@ -22,6 +22,7 @@ from cbwk_core.arguments import (
     checked_free,
     checked_holds,
     checked_learn,
+    checked_pace,
     checked_uniforms,
 )
 from cbwk_core.arrays import Array, Integers, Mask, are_finite, finite, folded, frozen
@@ -54,6 +55,7 @@ class SquareCBwK(Configuration):
         dearer arm has the unit of its predecessor, so that open tickets keep their meaning.
     arm_unit: what the noise of each arm's costs is counted in, like max_cost; None is max_cost. A successor with other
         max costs has those of its predecessor, because the residuals so far are counted in them.
+    paced: whether `decide` gets a `pace`; prices of `practical` then rise as far as it is below the even pace.
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
     rules: the version of the rules, so that a stored campaign goes on as it began.
@@ -111,6 +113,7 @@ class SquareCBwK(Configuration):
         exclude: ArrayLike | None = None,
         free: ArrayLike | None = None,
         holds: ArrayLike | None = None,
+        pace: ArrayLike | None = None,
     ) -> Choice:
         """Choose an arm for each of n requests; the state does not advance.
 
@@ -118,11 +121,11 @@ class SquareCBwK(Configuration):
         exclude: (n, candidates) bool, candidates not to play (also the padding of ragged requests).
         free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
+        pace: (d,) what a round may cost where that is less than the policy's own pace, in the caller's units.
         """
-        if exclude is None and holds is None and self._single is not None:
-            choice = self._single.decide(state, features, uniforms, free)
-            if choice is not None:
-                return choice
+        one = self._single if exclude is None and holds is None else None
+        if one is not None and (choice := one.decide(state, features, uniforms, free, pace)) is not None:
+            return choice
         lanes = self._lanes(state)
         x = self.checked_features(features)
         rows = len(x)
@@ -137,6 +140,7 @@ class SquareCBwK(Configuration):
             self._asked(exclude, rows, candidates),
             self._holds(holds, rows, candidates),
             checked_uniforms(uniforms, rows),
+            None if pace is None else checked_pace(pace, self.resources) / self.problem.unit,
         )
         account = self._account(state, free)
         return rows_round.decide(self, self.problem.rows, state, self.forgotten(state.oracle), request, account)
@@ -192,10 +196,8 @@ class SquareCBwK(Configuration):
 
         rewards (n,), costs (n, d) in the caller's units; a null decision has none (0).
         """
-        if self._single is not None:
-            after = self._single.settle(state, tickets, rewards, costs, learn)
-            if after is not None:
-                return after
+        if self._single is not None and (after := self._single.settle(state, tickets, rewards, costs, learn)):
+            return after
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
         real = tickets.arm != NULL_ARM
         weight = (real & checked_learn(learn, rows)).astype(np.float64)
@@ -271,10 +273,8 @@ class SquareCBwK(Configuration):
 
     def learn(self, state: State, features: ArrayLike, arm: ArrayLike, rewards: ArrayLike, costs: ArrayLike) -> State:
         """Undelayed loops: for each row in order exactly commit, then settle."""
-        if self._single is not None:
-            after = self._single.learn(state, features, arm, rewards, costs)
-            if after is not None:
-                return after
+        if self._single is not None and (after := self._single.learn(state, features, arm, rewards, costs)):
+            return after
         lanes = self._lanes(state)
         x = self.checked_features(features)
         rows = len(x)

@@ -45,6 +45,7 @@ class Request(NamedTuple):
     asked: Mask | None  # (n, candidates), neither excluded nor retired; None if that is all of them
     holds: Array  # (1 or n, candidates, d), in the caller's units
     uniforms: Array  # (n,)
+    pace: Array | None = None  # (1, d), what the caller allows a round to cost, in max costs
 
 
 class Lanes(NamedTuple):
@@ -104,6 +105,7 @@ def decide(
     rows, lanes = len(request.uniforms), len(state.books)
     rounds = state.books[:, ROUND] if rows == lanes else state.books[:, ROUND] + np.arange(rows)
     quoted = quote(policy, problem, state, gone)
+    quoted = quoted if request.pace is None else quoted._replace(rho=np.minimum(quoted.rho, request.pace))
     weights, arm, reason = _draw(Lanes(policy, problem, state, quoted), request, rounds, account)
     source = partial(ticket, policy, quoted, request, rounds, arm)
     thought = Thought(frozen(request.predictions), frozen(quoted.prices), frozen(quoted.gamma))
@@ -278,7 +280,8 @@ def commit(policy: Configuration, problem: ProblemRows, state: State, ticket: Ti
         _, blocking = _paces(problem, state, *before, rounds)
         if blocking is not None:
             charged = pace.blocked(costs, hold / problem.unit, blocking)
-    position, energy = dual.value_steps(state.position, state.energy, (charged - rho) / problem.rho)
+    tight = dual.tightness(rho, problem.rho) if policy.paced else None
+    position, energy = dual.value_steps(state.position, state.energy, (charged - rho) / problem.rho, tight)
     books[:, ROUND] += steps
     books[:, OPENED] += _counted(ticket.arm != NULL_ARM, lanes)
     books[:, VALUE] = dual.accumulated(state.value, ticket.value.reshape(steps, lanes))[-1]
@@ -333,9 +336,9 @@ def release(
     where, books = columns(state.resources), state.books.copy()
     difference = (paid / unit - guess) / policy.problem.rho
     waited = np.maximum(books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0) * settled.reshape(-1, lanes)
-    in_own_root = policy.surprise_in_own_root
+    tight = dual.tightness(_by_lane(ticket.rho, lanes), policy.problem.rho) if policy.paced else None
     books[:, where.position] = dual.value_replacements(
-        state.position, state.energy, difference, in_own_root=in_own_root
+        state.position, state.energy, difference, tight, in_own_root=policy.surprise_in_own_root
     )
     books[:, OPENED] -= _counted(ticket.arm != NULL_ARM, lanes)
     books[:, SETTLED] += _counted(settled, lanes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import isfinite
-from operator import ge
+from operator import ge, gt
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Single:
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold, self.dearest = problem.hold.tolist(), problem.dearest.tolist()
         self.limits_dear_arms = policy.limits_dear_arms and bool((problem.hold != problem.hold[0]).any())
-        self.ranges = policy.ranges
+        self.ranges, self.paced, self.none = policy.ranges, policy.paced, [0] * policy.resources
         self.holds_in_units, self.dearest_in_units = problem.hold / problem.unit, problem.dearest / problem.unit
         self.waited, self.position = where.waited.start, where.position
         # Of each resource: ρ, one max cost, B', and its columns.
@@ -70,11 +70,13 @@ class Single:
         self.constant_row = np.ones(self.dimension + 1)
         self.books_shape, self.books_bytes = (1, where.width), Floats(f"{where.width}d")
 
-    def decide(self, state: Any, features: Any, uniforms: Any, free: Any) -> Choice | None:
+    def decide(self, state: Any, features: Any, uniforms: Any, free: Any, pace_limit: Any = None) -> Choice | None:
         """The choice for one request that needs no mask; None for any other, or for arguments of other types."""
         if type(state) is not State or state.books.shape != self.books_shape:
             return None
         if type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT or uniforms.shape != (1,):
+            return None
+        if pace_limit is not None and not self._is_pace(pace_limit):
             return None
         books, uniform = state.books.tolist()[0], uniforms.item()
         if not 0.0 <= uniform < 1.0 or books[ROUND] >= self.horizon or not self._is_affordable(books, free):
@@ -121,7 +123,7 @@ class Single:
         for array in (numbers, chosen, predictions, price_row):
             freeze(array)
         played = self.arm_arrays[arm] if arm < self.arms else frozen(np.array([arm]))
-        ticket = partial(self._ticket, books, chosen, predictions, played)
+        ticket = partial(self._ticket, books, chosen, predictions, played, pace_limit)
         thought = Thought(predictions[None], price_row, numbers[:, :1])
         return Choice(played, numbers[0, 1:2], numbers[:, 2:], _REASON, ticket, thought)
 
@@ -181,9 +183,17 @@ class Single:
         charged[:, 1:] = pace.blocked(predictions[:, 1:], holds, shares)
         return charged
 
-    def _ticket(self, books: list[float], chosen: Array, predictions: Array, played: Integers) -> Ticket:
+    def _is_pace(self, pace_limit: Any) -> bool:
+        """Whether it is a list of one positive number for each resource."""
+        return type(pace_limit) is list and len(pace_limit) == self.resources and all(map(gt, pace_limit, self.none))
+
+    def _ticket(
+        self, books: list[float], chosen: Array, predictions: Array, played: Integers, pace_limit: list[float] | None
+    ) -> Ticket:
         """The ticket of a decision: chosen (1, dimension), predictions (candidates, 1 + d), played (1,)."""
         arm, rho = played.item(), [each for each, _ in self._paces(books)]
+        if pace_limit is not None:
+            rho = [min(each, most / unit) for each, most, unit in zip(rho, pace_limit, self.unit, strict=True)]
         if arm == NULL_ARM:
             reward, costs = 0.0, [0.0] * self.resources
             hold = costs
@@ -212,8 +222,9 @@ class Single:
         books[VALUE] += row.value
         rows = zip(self.terms, row.costs, charged, row.rho, row.hold)  # noqa: B905
         for (even, _, _, position, energy, _, held, predicted), cost, charge, rho, hold in rows:
+            tight = dual.tightness_of_one(rho, even) if self.paced else 1.0
             books[position], books[energy] = dual.value_step_of_one(
-                books[position], books[energy], (charge - rho) / even
+                books[position], books[energy], (charge - rho) / even, tight
             )
             books[held] += hold
             books[predicted] += cost
@@ -240,11 +251,12 @@ class Single:
         books[SETTLED] += 1.0
         books[self.waited] += max(books[ROUND] - 1.0 - row.round, 0.0)
         target = [reward]
-        rows = zip(self.terms, row.costs, row.hold, paid_costs)  # noqa: B905
-        for (even, unit, _, position, energy, spent, held, predicted), guess, hold, paid in rows:
+        rows = zip(self.terms, row.costs, row.hold, row.rho, paid_costs)  # noqa: B905
+        for (even, unit, _, position, energy, spent, held, predicted), guess, hold, rho, paid in rows:
             actual = paid / unit
+            tight = dual.tightness_of_one(rho, even) if self.paced else 1.0
             books[position] = dual.value_replacement_of_one(
-                books[position], books[energy], (actual - guess) / even, self.in_own_root
+                books[position], books[energy], (actual - guess) / even, self.in_own_root, tight
             )
             books[spent] += paid
             books[held] -= hold
@@ -301,7 +313,7 @@ class Single:
         if type(arm) is not np.ndarray or arm.shape != (1,) or arm.dtype != _WHOLE or outcome is None:
             return None
         played, (reward, paid_costs) = arm.item(), outcome
-        if not 0 <= played < candidates:
+        if not 0 <= played < candidates or self.paced:
             return None
         books = state.books.tolist()[0]
         if books[self.waited] and self._is_late(books):

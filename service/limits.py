@@ -2,6 +2,8 @@
 
 ARMS_MAX = 1_000
 RESOURCES_MAX = 16
+# Of one resource: one of each period.
+WINDOWS_MAX = 4
 FEATURES_MAX = 200
 # Candidates of one request under `model: "shared"`, and excluded arms of one request.
 ACTIONS_MAX = 1_000

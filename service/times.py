@@ -27,7 +27,17 @@ def moment_text(microseconds: int) -> str:
     >>> moment_text(1_794_823_200_000_000), moment_text(1)
     ('2026-11-16T10:00:00Z', '1970-01-01T00:00:00.000001Z')
     """
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().removesuffix("+00:00") + "Z"
+    return datetime_of(microseconds).isoformat().removesuffix("+00:00") + "Z"
+
+
+def datetime_of(microseconds: int) -> datetime:
+    """Return the moment as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return the microseconds of a datetime with a time zone."""
+    return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
 
 
 def moment_microseconds(text: str) -> int:
@@ -43,6 +53,6 @@ def moment_microseconds(text: str) -> int:
         if _RFC_3339.fullmatch(text) is None:
             raise ValueError
         # The conversion to UTC overflows for some hours of the first and the last year.
-        return (datetime.fromisoformat(text.upper()).astimezone(UTC) - _EPOCH) // _MICROSECOND
+        return microseconds_of(datetime.fromisoformat(text.upper()))
     except (ValueError, OverflowError):
         raise ValueError("must be a date and time with a time zone, such as 2026-11-16T10:00:00Z") from None

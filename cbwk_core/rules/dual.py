@@ -14,6 +14,11 @@ p_j += PRICE_STEP·x_j / √(1 + energy_j), where the energy is the sum of x_j²
 From rules 3 on the square of a surprise x_j also counts in the root of its own step, √(1 + energy_j + x_j²): a rare
 cost of a thousand paces then moves the price by at most PRICE_STEP instead of to the ceiling.
 Positions p and energies are (lanes, d).
+
+Where a caller limits the pace (`paced`), ρ_t may stay far below ρ: a day's limit matters and not the budget. p and its
+energy keep their units, so that prices do not jump with the limit; a step and the ceiling are those of a policy whose
+even pace is ρ_t. With the tightness k = ρ / ρ_t that is p/k += PRICE_STEP·k·x / √(1 + k²·energy), up to PRICE_CEILING.
+The ceiling stops a price but lowers none: at the end of a day ρ_t may be large for a moment.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from cbwk_core.presets import PRICE_CEILING, PRICE_CORRECTION, PRICE_STEP
 # The smallest log-weight; the smallest normal double is 2.2e-308. A price may come close to 0 but never is 0, so it
 # can always rise again.
 LOG_WEIGHT_MIN = -700.0
+# Where it divides: a pace may be 0.
+TIGHTNESS_MAX = 1e9
 
 
 def entropic_rate(resources: int, horizon: int) -> float:
@@ -105,23 +112,41 @@ def value_prices_of_one(position: list[float], mean_value: float, rho: list[floa
     return [each * (mean_value / pace) for each, pace in zip(position, rho)]  # noqa: B905
 
 
-def value_steps(position: Array, energy: Array, excess: Array) -> tuple[Array, Array]:
+def tightness(rho: Array, even: Array) -> Array:
+    """k = ρ / ρ_t, at least 1, for the paces of n decisions (n, lanes, d) and the even pace (lanes, d).
+
+    >>> tightness(np.array([[[0.1]], [[0.5]]]), even=np.array([[0.2]])).ravel()
+    array([2., 1.])
+    """
+    return np.asarray(np.clip(even / np.maximum(rho, even / TIGHTNESS_MAX), 1.0, None))
+
+
+def tightness_of_one(rho: float, even: float) -> float:
+    """`tightness` of one decision and one resource."""
+    return 1.0 if rho >= even else even / max(rho, even / TIGHTNESS_MAX)
+
+
+def value_steps(position: Array, energy: Array, excess: Array, tight: Array | None = None) -> tuple[Array, Array]:
     """Positions and energies after n decisions in order, at their relative excess (c - ρ_t) / ρ, (n, lanes, d).
+
+    tight: their tightness, if the policy is paced.
 
     >>> value_steps(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[[1.0]], [[-1.0]]]))[0].round(4)
     array([[0.0195]])
     """
     energies = accumulated(energy, excess * excess)
-    return _walked(position, _step_length(excess, energies)), energies[-1]
+    return _walked(position, _step_length(excess, energies, tight), tight), energies[-1]
 
 
-def value_step_of_one(position: float, energy: float, excess: float) -> tuple[float, float]:
+def value_step_of_one(position: float, energy: float, excess: float, tight: float = 1.0) -> tuple[float, float]:
     """`value_steps` of one decision and one resource."""
     energy += excess * excess
-    return _moved_of_one(position, energy, excess), energy
+    return _moved_of_one(position, energy, excess, tight), energy
 
 
-def value_replacements(position: Array, energy: Array, difference: Array, *, in_own_root: bool) -> Array:
+def value_replacements(
+    position: Array, energy: Array, difference: Array, tight: Array | None = None, *, in_own_root: bool
+) -> Array:
     """Positions after n costs are known in place of predictions, (c - ĉ) / ρ being (n, lanes, d).
 
     Part of the difference is noise, so PRICE_CORRECTION of it moves the price. in_own_root: its square counts in the
@@ -133,13 +158,16 @@ def value_replacements(position: Array, energy: Array, difference: Array, *, in_
     array([[0.15]])
     """
     surprise = PRICE_CORRECTION * difference
-    return _walked(position, _step_length(surprise, energy + surprise * surprise if in_own_root else energy))
+    root = energy + surprise * surprise if in_own_root else energy
+    return _walked(position, _step_length(surprise, root, tight), tight)
 
 
-def value_replacement_of_one(position: float, energy: float, difference: float, in_own_root: bool) -> float:
+def value_replacement_of_one(
+    position: float, energy: float, difference: float, in_own_root: bool, tight: float = 1.0
+) -> float:
     """`value_replacements` of one cost."""
     surprise = PRICE_CORRECTION * difference
-    return _moved_of_one(position, energy + surprise * surprise if in_own_root else energy, surprise)
+    return _moved_of_one(position, energy + surprise * surprise if in_own_root else energy, surprise, tight)
 
 
 def value_corrections(position: Array, energy: Array, difference: Array) -> Array:
@@ -157,7 +185,7 @@ def value_rescaled(position: Array, factor: Array) -> Array:
     >>> value_rescaled(np.array([[0.5, 1.0]]), np.array([[2.0, 2.0]]))
     array([[1. , 1.5]])
     """
-    return np.minimum(position * factor, PRICE_CEILING)
+    return np.minimum(position * factor, np.maximum(position, PRICE_CEILING))
 
 
 def accumulated(start: Array, rows: Array) -> Array:
@@ -169,25 +197,34 @@ def accumulated(start: Array, rows: Array) -> Array:
     return sums
 
 
-def _step_length(excess: Array, energy: Array) -> Array:
-    return np.asarray(PRICE_STEP * excess / np.sqrt(1.0 + energy))
+def _step_length(excess: Array, energy: Array, tight: Array | None = None) -> Array:
+    if tight is None:
+        return np.asarray(PRICE_STEP * excess / np.sqrt(1.0 + energy))
+    square = tight * tight
+    return np.asarray(PRICE_STEP * square * excess / np.sqrt(1.0 + square * energy))
 
 
-def _walked(position: Array, steps: Array) -> Array:
-    """Positions after the steps (n, lanes, d) in order, each kept in [0, PRICE_CEILING]."""
+def _walked(position: Array, steps: Array, tight: Array | None = None) -> Array:
+    """Positions after the steps (n, lanes, d) in order, each kept in [0, PRICE_CEILING·tightness]."""
+    ceilings = np.full(steps.shape, PRICE_CEILING) if tight is None else PRICE_CEILING * tight
     if len(steps) == 1:
-        return np.asarray(np.minimum(np.maximum(position + steps[0], 0.0), PRICE_CEILING))
+        return np.asarray(np.minimum(np.maximum(position + steps[0], 0.0), np.maximum(ceilings[0], position)))
     result = np.empty(position.size)
+    columns = [each.reshape(len(steps), -1).T.tolist() for each in (steps, ceilings)]
     # A step depends on the one before, so this is a loop; over plain floats it takes a tenth of the time.
-    for at, (moved, column) in enumerate(zip(position.ravel().tolist(), steps.reshape(len(steps), -1).T.tolist())):  # noqa: B905
-        for step in column:
+    for at, (moved, lengths, tops) in enumerate(zip(position.ravel().tolist(), *columns)):  # noqa: B905
+        for step, top in zip(lengths, tops):  # noqa: B905
+            top = moved if moved > top else top
             moved += step
-            moved = 0.0 if moved < 0.0 else min(moved, PRICE_CEILING)
+            moved = 0.0 if moved < 0.0 else top if moved > top else moved
         result[at] = moved
     return result.reshape(position.shape)
 
 
-def _moved_of_one(position: float, energy: float, excess: float) -> float:
+def _moved_of_one(position: float, energy: float, excess: float, tight: float = 1.0) -> float:
     """`_walked` by one `_step_length`."""
-    moved = position + PRICE_STEP * excess / sqrt(1.0 + energy)
-    return 0.0 if moved < 0.0 else PRICE_CEILING if moved > PRICE_CEILING else moved
+    moved = position + PRICE_STEP * tight * tight * excess / sqrt(1.0 + tight * tight * energy)
+    if moved < 0.0:
+        return 0.0
+    top = PRICE_CEILING * tight
+    return moved if moved <= top or moved <= position else max(top, position)

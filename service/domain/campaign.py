@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import orjson
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
 from cbwk_core.ticket import ENDED
+from service.domain.windows import Window
 from service.features import encoder_of
 from service.limits import ACTIONS_MAX
 from service.money import micros
@@ -65,6 +67,20 @@ class Campaign:
     def max_costs(self) -> list[int]:
         """The largest hold of each resource, in millionths."""
         return [micros(resource["max_cost"]) for resource in self.config["resources"]]
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The limits per period, in the order of the resources."""
+        return tuple(
+            Window(index, window["period"], micros(window["limit"]))
+            for index, resource in enumerate(self.config["resources"])
+            for window in resource.get("windows") or ()
+        )
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        """The time zone whose calendar the windows follow."""
+        return ZoneInfo(self.config.get("timezone", "UTC"))
 
     def hold_of(self, own: Mapping[str, float] | None) -> list[int]:
         """Returns the hold of an arm with these max costs of its own, in millionths."""
@@ -225,6 +241,7 @@ class Campaign:
             two_stage=self.two_stage,
             retired=tuple(self.inactive),
             stage_one="logged",
+            paced=bool(self.windows),
             rules=self.rules,
         )
 

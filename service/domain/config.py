@@ -72,6 +72,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     campaign = Campaign(number=0, id=config["id"], version=0, config=known)
     for index, arm in enumerate(config["arms"]):
         _check_arm(f"arms.{index}", arm, limits, campaign.arm_encoder)
+    _check_windows(campaign)
     blocks = len(campaign.arms) if config["model"] == "per_arm" else 1
     if config["policy"]["oracle"]["kind"] == "newton" and blocks * (campaign.dimension + 1) ** 2 > PARAMETERS_MAX:
         raise Misfit(
@@ -103,6 +104,13 @@ def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int
         raise Misfit(field, "must have resources of the campaign only")
     if _exceeds(arm, limits):
         raise Misfit(field, "must be at most that of its resource")
+
+
+def _check_windows(campaign: Campaign) -> None:
+    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.inactive]
+    for window in campaign.windows:
+        if playable and all(hold[window.resource] > window.limit for hold in playable):
+            raise Misfit(f"resources.{window.resource}.windows", "must have limits that pay for at least one arm")
 
 
 def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:

@@ -24,6 +24,7 @@ from cbwk_core.arrays import frozen
 from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
 from service.domain.campaign import Campaign, uniforms_of
 from service.domain.stage_one import is_under_way
+from service.domain.windows import WINDOW_EXHAUSTED
 from service.problems import Invalid, Problem
 
 HOLDOUT, SHADOW = "holdout", "shadow"
@@ -40,6 +41,7 @@ class Options:
     arm_ids: Sequence[str]
     baseline: tuple[str | None, ...]  # the arm that the caller plays; empty in live mode
     free: Sequence[int]
+    unlimited: Sequence[int]  # free without windows
 
 
 def baseline_problem(
@@ -93,7 +95,8 @@ def _shadow_choice(campaign: Campaign, choice: Choice, options: Options) -> tupl
         if arm != NULL_ARM and any(
             needed > free for needed, free in zip(options.holds[arm], options.free, strict=True)
         ):
-            arm, reason = NULL_ARM, BUDGET_EXHAUSTED
+            short = any(needed > free for needed, free in zip(options.holds[arm], options.unlimited, strict=True))
+            arm, reason = NULL_ARM, BUDGET_EXHAUSTED if short else WINDOW_EXHAUSTED
         choice = _choice_of(campaign, choice, options, arm, reason, 1.0)
     return choice, orjson.dumps(shadow).decode()
 

@@ -2,6 +2,9 @@
 
 free = max(0, granted - spent - held). A hold needs that much free. Only reported costs and adjustments may raise the
 overrun, and every movement lowers it to max(0, spent + held - granted).
+
+A limit is a further account that a hold of one resource also takes from, such as that of a window. What can be held is
+then the least of what is free in all of them.
 """
 
 from __future__ import annotations
@@ -51,14 +54,50 @@ class Account(NamedTuple):
         return Account(granted, held, spent, short)
 
 
+class Limit(NamedTuple):
+    """An account that decisions made from `starts_at` until before `ends_at` also take from, of one resource."""
+
+    resource: int
+    period: str
+    starts_at: int
+    ends_at: int
+    account: Account
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What distinguishes the limits of one time."""
+        return self.resource, self.period
+
+    def covers(self, at: int) -> bool:
+        """Whether a decision made at that time takes from it."""
+        return self.starts_at <= at < self.ends_at
+
+    def moved(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> Limit:
+        """Returns the limit after one movement: see `Account.moved`."""
+        account = self.account.moved(held=held, spent=spent, granted=granted, reported=reported)
+        return self._replace(account=account)
+
+
 @dataclass(slots=True)
 class Ledger:
-    """The accounts of one campaign, in the order of its resources. A movement replaces the list: it may be shared."""
+    """The accounts of one campaign, in the order of its resources. A movement replaces the lists: they may be shared.
+
+    `limits` are those of the present, `earlier` those of past periods that this transaction books into.
+    """
 
     accounts: Sequence[Account]
+    limits: Sequence[Limit] = ()
+    earlier: Sequence[Limit] = ()
 
     def free(self) -> list[int]:
         """Returns the amount of each resource that can still be held."""
+        free = self.free_without_limits()
+        for limit in self.limits:
+            free[limit.resource] = min(free[limit.resource], limit.account.free)
+        return free
+
+    def free_without_limits(self) -> list[int]:
+        """Returns what `free` would be without limits."""
         # `Account.free` inline: this runs for every decision.
         return [max(0, granted - spent - held) for granted, held, spent, _ in self.accounts]
 
@@ -69,6 +108,8 @@ class Ledger:
         for amount, (granted, held, spent, overrun) in zip(amounts, self.accounts, strict=True):
             assert not amount or 0 < amount <= granted - spent - held, "a hold needs that much free"
             accounts.append(Account(granted, held + amount, spent, overrun))
+        if self.limits:
+            self.limits = [limit.moved(held=amounts[limit.resource]) for limit in self.limits]
         self.accounts = accounts
 
     def move(
@@ -79,10 +120,27 @@ class Ledger:
         self.accounts = [*self.accounts[:resource], moved, *self.accounts[resource + 1 :]]
         return moved
 
-    def book(self, *, held: Amounts | None = None, spent: Amounts | None = None, reported: bool = False) -> None:
-        """Moves every account by its changes of `held` and `spent`: see `Account.moved`."""
+    def book(
+        self, *, decided_at: int, held: Amounts | None = None, spent: Amounts | None = None, reported: bool = False
+    ) -> None:
+        """Moves every account by its changes of `held` and `spent`, and the limits of the time of the decision.
+
+        See `Account.moved`. If it raises, nothing has moved.
+        """
         nothing = [0] * len(self.accounts)
-        self.accounts = [
+        held, spent = held or nothing, spent or nothing
+        accounts = [
             account.moved(held=of_hold, spent=cost, reported=reported)
-            for account, of_hold, cost in zip(self.accounts, held or nothing, spent or nothing, strict=True)
+            for account, of_hold, cost in zip(self.accounts, held, spent, strict=True)
         ]
+        if self.limits or self.earlier:
+            self.limits, self.earlier = (
+                [
+                    limit.moved(held=held[limit.resource], spent=spent[limit.resource], reported=reported)
+                    if limit.covers(decided_at)
+                    else limit
+                    for limit in limits
+                ]
+                for limits in (self.limits, self.earlier)
+            )
+        self.accounts = accounts

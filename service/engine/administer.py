@@ -15,6 +15,7 @@ from service.domain.campaign import Campaign
 from service.domain.config import check_change, check_new_config
 from service.domain.horizon import due_estimate, first_estimate
 from service.domain.traffic import Counts
+from service.engine import windows
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
 from service.money import amount, micros
@@ -107,6 +108,7 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
         newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
         check_change(newer.config, changes)
+        added = windows.check_change(connection, locked, newer)
         state = newer.policy.adopt(locked.campaign.policy, locked.state)
     except Problem as problem:
         return problem
@@ -120,6 +122,7 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
             locked.append("grant", resource=resource, kind="budget", amount=difference, reason="changed", at=locked.now)
     locked.state = state
     locked.traffic = locked.traffic if newer.counts_traffic else None
+    windows.apply_change(connection, locked, newer, added)
     _log_config(connection, locked, newer, "patch", changes)
     write_audit(connection, locked.now, command.actor, "campaign.patch", locked.campaign.id, changes)
     return _changed(locked)

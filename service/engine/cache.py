@@ -22,7 +22,7 @@ from cbwk_core import State
 from cbwk_core.snapshot import SnapshotError
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import lessons_from, tickets_from
-from service.domain.ledger import Account
+from service.domain.ledger import Account, Limit
 from service.domain.traffic import Counts, decoded
 from service.engine.admission import LargeCampaign, is_large
 from service.engine.models import begun_model
@@ -68,6 +68,7 @@ class Remainder(NamedTuple):
     status: str
     last_event_at: int
     accounts: Sequence[Account]
+    limits: Sequence[Limit] = ()
     epoch: int | None = None  # of the transaction: see `Writer.epoch`
     traffic: Counts | None = None  # as in `LockedCampaign`
 

@@ -65,7 +65,7 @@ class LockedCampaign:
         # The lists of the transaction and not the transaction, which refers to this: a circle waits for the collector.
         self.decisions: list[Columns] = [] if changes is None else changes.decisions
         self.holds: list[Columns] = [] if changes is None else changes.holds
-        self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of the tables outcome, grant and change
+        self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of outcome, grant, change and window_account
         self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows to delete
         self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward
         self.lessons: list[Lesson] = []  # outcomes that the policy learns together
@@ -103,6 +103,21 @@ _MOVE_ACCOUNT = Prepared(
     )
 )
 _MOVED = (*(f"new_{name}" for name in Account._fields), "number", "of_resource")
+_window = tables.window_account
+_WINDOW_KEY = ("number", "of_resource", "of_period", "of_start")
+_MOVE_WINDOW = Prepared(
+    lambda _: (
+        update(_window)
+        .where(
+            _window.c.campaign == _NUMBER,
+            _window.c.resource == bindparam("of_resource"),
+            _window.c.period == bindparam("of_period"),
+            _window.c.starts_at == bindparam("of_start"),
+        )
+        .values({name: bindparam(f"new_{name}") for name in Account._fields})
+    )
+)
+_MOVED_WINDOW = (*(f"new_{name}" for name in Account._fields), *_WINDOW_KEY)
 _STATE_COLUMNS = ("status", "config_version", "model_version", "sequence", "round", "books", "last_event_at", "traffic")
 _MOVE_STATE = Prepared(
     lambda _: (
@@ -124,9 +139,16 @@ _MOVE_ACCOUNTS = (
     " WHERE account.campaign = new.campaign AND account.resource = new.resource"
 )
 _ACCOUNT_TYPES = ("int8", "int8", "int8", "int8", "int4", "int2")
-# Up to this many accounts are sent as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would
+_MOVE_WINDOWS = (
+    "UPDATE window_account AS old SET granted = new.granted, held = new.held, spent = new.spent, overrun = new.overrun"
+    " FROM {rows} AS new (granted, held, spent, overrun, campaign, resource, period, starts_at)"
+    " WHERE old.campaign = new.campaign AND old.resource = new.resource AND old.period = new.period"
+    " AND old.starts_at = new.starts_at"
+)
+_WINDOW_TYPES = (*_ACCOUNT_TYPES, "text", "int8")
+# Up to this many values are sent as rows, for which PostgreSQL needs no function; beyond 50 parameters psycopg would
 # parse the statement every time.
-ROWS_MAX = 8
+VALUES_MAX = 48
 _STATE_TYPES = ("text", "int4", "int4", "int8", "int8", "text", "int8", "text", "int4")
 _MOVE_STATES = (
     "UPDATE campaign_state SET books = decode(new.books, 'hex'), traffic = decode(nullif(new.traffic, ''), 'hex'),"
@@ -151,7 +173,7 @@ class Changes:
         append_columns(connection, tables.decision, self.decisions)
         append_columns(connection, tables.hold, self.holds)
         campaigns = self.campaigns.values()
-        for name in ("outcome", "grant", "change"):
+        for name in ("outcome", "grant", "change", "window_account"):
             rows = [row for locked in campaigns if locked.rows for row in locked.rows.get(name, ())]
             if rows:
                 append_rows(connection, tables.metadata.tables[name], rows)
@@ -166,9 +188,11 @@ class Changes:
         ]
         states = [_state_row(locked) for locked in campaigns]
         if connection.dialect.name == "postgresql":
-            _move_accounts(connection, accounts)
+            _move(connection, _MOVE_ACCOUNTS, _ACCOUNT_TYPES, accounts)
         else:
             _MOVE_ACCOUNT.run(connection, _MOVED, accounts)
+        if any(locked.ledger.limits or locked.ledger.earlier for locked in campaigns):
+            _move_windows(connection, campaigns)
         if connection.dialect.name == "postgresql" and len(states) > 1:
             run_on_arrays(connection, _MOVE_STATES, [[*map(_in_text, row)] for row in states]).close()
         else:
@@ -209,14 +233,31 @@ def _move_holds(connection: Connection, campaigns: Collection[LockedCampaign]) -
     assert gone == len(closed), "a hold is where its decision says, once"
 
 
-def _move_accounts(connection: Connection, accounts: Sequence[tuple[int, ...]]) -> None:
-    if len(accounts) <= ROWS_MAX:
-        row = f"({', '.join(f'%s::{kind}' for kind in _ACCOUNT_TYPES)})"
-        statement = _MOVE_ACCOUNTS.format(rows=f"(VALUES {', '.join([row] * len(accounts))})")
-        execute(connection, statement, [*chain.from_iterable(accounts)]).close()
+def _move_windows(connection: Connection, campaigns: Collection[LockedCampaign]) -> None:
+    rows = [
+        (*limit.account, locked.campaign.number, limit.resource, limit.period, limit.starts_at)
+        for locked in campaigns
+        for limit in (*locked.ledger.limits, *locked.ledger.earlier)
+    ]
+    if connection.dialect.name == "postgresql":
+        moved = _move(connection, _MOVE_WINDOWS, _WINDOW_TYPES, rows)
     else:
-        statement = _MOVE_ACCOUNTS.format(rows=f"unnest({', '.join(map(array_of, _ACCOUNT_TYPES))})")
-        run_on_arrays(connection, statement, accounts).close()
+        moved = _MOVE_WINDOW.run(connection, _MOVED_WINDOW, rows)
+    assert moved == len(rows), "every period of a window has its account"
+
+
+def _move(connection: Connection, statement: str, types: Sequence[str], accounts: Sequence[tuple[Any, ...]]) -> int:
+    """Update accounts on PostgreSQL; returns how many."""
+    if len(accounts) * len(types) <= VALUES_MAX:
+        row = f"({', '.join(f'%s::{kind}' for kind in types)})"
+        text = statement.format(rows=f"(VALUES {', '.join([row] * len(accounts))})")
+        cursor = execute(connection, text, [*chain.from_iterable(accounts)])
+    else:
+        text = statement.format(rows=f"unnest({', '.join(map(array_of, types))})")
+        cursor = run_on_arrays(connection, text, accounts)
+    moved: int = cursor.rowcount
+    cursor.close()
+    return moved
 
 
 def to_json(value: Any) -> str:

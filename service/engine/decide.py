@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice, Ticket
 from cbwk_core.group import Group, Shape, shape_of
-from cbwk_core.ticket import ENDED
+from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.request_holds import request_holds
 from service.domain.stage_one import is_under_way
 from service.domain.traffic import plus
+from service.domain.windows import reasons
 from service.engine.admission import within_bounds
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
+from service.engine.windows import pace_of
 from service.ids import uuid7
 from service.problems import Conflict, Invalid, Problem
 from service.store.bulk_insert import compact_column, constant_column
@@ -116,6 +118,8 @@ def _decide_groups(
 def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
     """Whether a request asks for an arm for its context and for nothing else."""
     if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.outside_flight(locked.now):
+        return False
+    if locked.ledger.limits:
         return False
     return command.is_bare and not command.explain
 
@@ -220,12 +224,20 @@ def _decide_own_arms(
     asked = [requests[index] for index in rows]
     exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
     holds = np.stack([holds_of_rows.get(index, declared) for index in rows]) if holds_of_rows else None
-    uniforms, free = campaign.uniforms(locked.state.round.item(), len(rows)), locked.ledger.free()
-    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=holds)
+    uniforms = campaign.uniforms(locked.state.round.item(), len(rows))
+    free, pace = locked.ledger.free(), pace_of(locked) if locked.ledger.limits else None
+    choice = campaign.policy.decide(
+        locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, pace=pace
+    )
+    if pace is not None and BUDGET_EXHAUSTED in choice.reason:
+        excluded = _excluded(campaign, asked)
+        excluded[:, [*campaign.inactive]] = True
+        choice = _with_window_reasons(locked, choice, campaign.holds if holds is None else holds, excluded)
     shadow = None
     if campaign.has_baseline:
         of_arms = campaign.holds if holds is None else _whole(holds[0])
-        options = Options(features, of_arms, campaign.arms, asked[0].baseline, free)
+        unlimited = locked.ledger.free_without_limits()
+        options = Options(features, of_arms, campaign.arms, asked[0].baseline, free, unlimited)
         choice, shadow = baseline_choice(campaign, locked.state, choice, options)
     bodies = _record(locked, asked, choice, None if holds is None else campaign.arms, shadow)
     for index, body in zip(rows, bodies, strict=False):
@@ -276,10 +288,15 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
     uniforms, free = campaign.uniforms(locked.state.round.item(), 1), locked.ledger.free()
-    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=holds)
+    pace = pace_of(locked) if locked.ledger.limits else None
+    choice = campaign.policy.decide(
+        locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, pace=pace
+    )
+    if pace is not None and BUDGET_EXHAUSTED in choice.reason:
+        choice = _with_window_reasons(locked, choice, holds, exclude)
     shadow = None
     if campaign.has_baseline:
-        options = Options(features, _whole(holds), ids, request.baseline, free)
+        options = Options(features, _whole(holds), ids, request.baseline, free, locked.ledger.free_without_limits())
         choice, shadow = baseline_choice(campaign, locked.state, choice, options)
     bodies = _record(locked, [request], choice, ids, shadow)
     return Answer(bodies[0]) if bodies else _unstored(locked, request, ENDED)
@@ -288,6 +305,12 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
 def _whole(holds: Vectors) -> list[list[int]]:
     """Holds in whole millionths, which are exact as floats: amounts are below 2**53."""
     return cast(list[list[int]], holds.astype(np.int64).tolist())
+
+
+def _with_window_reasons(
+    locked: LockedCampaign, choice: Choice, holds: Sequence[Sequence[int]] | Vectors, excluded: NDArray[np.bool_]
+) -> Choice:
+    return choice._replace(reason=reasons(choice, np.asarray(holds), excluded, locked.ledger.free_without_limits()))
 
 
 def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_]:

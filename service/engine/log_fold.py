@@ -18,8 +18,9 @@ from sqlalchemy import Connection, select
 
 from cbwk_core import two_stage
 from cbwk_core.model import model_of, with_model
+from service.domain import windows
 from service.domain.decision_rows import lessons_from, tickets_from
-from service.domain.ledger import Account, Ledger
+from service.domain.ledger import Account, Ledger, Limit
 from service.domain.stage_one import STAGE
 from service.domain.traffic import no_traffic, plus
 from service.engine.cache import load_campaign
@@ -71,7 +72,13 @@ def beginning(database: Database, number: int) -> LockedCampaign:
         for start in range(0, through, WINDOW):
             for event in _window(connection, number, start, min(start + WINDOW, through)):
                 _book(locked, event)
+        if opening is not None and opening["limits"] is not None:
+            ledger.limits = [_limit(*parts) for parts in json.loads(opening["limits"])]
     return locked
+
+
+def _limit(resource: int, period: str, starts_at: int, ends_at: int, account: Sequence[int]) -> Limit:
+    return Limit(resource, period, starts_at, ends_at, Account(*account))
 
 
 def events(database: Database, number: int, after: int, until: int) -> Iterator[Event]:
@@ -104,7 +111,8 @@ def _window(connection: Connection, number: int, after: int, until: int) -> list
 
 def _decisions(connection: Connection, number: int, sequences: Sequence[int]) -> dict[int, Any]:
     decision = tables.decision
-    columns = [decision.c[name] for name in ("sequence", "arm", "round", "context", "actions", "numbers", "hold")]
+    names = ("sequence", "arm", "round", "context", "actions", "numbers", "hold", "decided_at")
+    columns = [decision.c[name] for name in names]
     query = select(*columns).where(decision.c.campaign == number, decision.c.sequence.in_(sequences))
     return {row["sequence"]: row for row in connection.execute(query).mappings()}
 
@@ -143,6 +151,8 @@ def _change(database: Database, locked: LockedCampaign, row: Any) -> None:
             newer = load_campaign(connection, locked.campaign.number, locked.campaign.version + 1)
         locked.state = newer.policy.adopt(locked.campaign.policy, locked.state)
         locked.campaign = newer
+    elif row["kind"] == windows.WINDOW:
+        locked.ledger.limits = windows.changed(locked.ledger.limits, json.loads(row["body"]))
     elif row["kind"] == STAGE:
         radius = json.loads(row["body"])["stage"]["radius"]
         locked.state = two_stage.second_stage(locked.campaign.policy, locked.state, np.array([radius]))
@@ -159,11 +169,12 @@ def _book(locked: LockedCampaign, event: Event) -> None:
         assert locked.traffic is not None, "the fold counts from the beginning"
         locked.traffic = plus(locked.traffic, len(event.rows), event.rows[0]["decided_at"])
         for row in event.rows:
-            locked.ledger.book(held=_amounts(row["hold"]), reported=True)
+            locked.ledger.book(decided_at=row["decided_at"], held=_amounts(row["hold"]), reported=True)
     elif event.table == "outcome":
         row = event.rows[0]
         released = [-amount for amount in _amounts(event.decision["hold"])] if row["released"] else []
-        locked.ledger.book(held=released, spent=_amounts(row["spent"]), reported=True)
+        decided_at = event.decision["decided_at"]
+        locked.ledger.book(decided_at=decided_at, held=released, spent=_amounts(row["spent"]), reported=True)
     elif event.table == "grant":
         row = event.rows[0]
         column = "granted" if row["kind"] == "budget" else "spent"

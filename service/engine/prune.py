@@ -8,11 +8,12 @@ counts and the model follow from the stored rows at any moment. The newest decis
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
@@ -167,6 +168,7 @@ def _open(connection: Connection, locked: LockedCampaign, wanted: Prunable) -> N
         "config_version": locked.campaign.version,
         "model_version": locked.model_version,
         "state": locked.campaign.policy.encode(locked.state),
+        "limits": json.dumps(locked.ledger.limits) if locked.ledger.limits else None,
     }
     if opening_of(connection, number) is None:
         sums = Opening(locked.sequence, spent=(0,) * len(locked.campaign.resources))
@@ -209,4 +211,19 @@ def _delete(connection: Connection, wanted: Prunable, candidates: Sequence[int])
     connection.execute(delete(decision).where(decision.c.campaign == number, decision.c.sequence.in_(sequences)))
     sums = before.plus(decisions, outcomes).columns()
     connection.execute(update(opening).where(opening.c.campaign == number).values(**sums))
+    _keep_window_sums(connection, number, decisions, outcomes)
     return len(decisions), len(outcomes)
+
+
+def _keep_window_sums(connection: Connection, number: int, decisions: Sequence[Any], outcomes: Sequence[Any]) -> None:
+    """Adds what deleted decisions have spent to `pruned_spent` of the windows in which they were made."""
+    window, decided_at = tables.window_account, {row["sequence"]: row["decided_at"] for row in decisions}
+    spent = [(decided_at[row["decision"]], json.loads(row["spent"])) for row in outcomes if row["spent"] is not None]
+    if not spent:
+        return
+    times = [at for at, _ in spent]
+    of_them = (window.c.campaign == number, window.c.starts_at <= max(times), window.c.ends_at > min(times))
+    for row in connection.execute(select(window).where(*of_them)).mappings().all():
+        inside = [each[row["resource"]] for at, each in spent if row["starts_at"] <= at < row["ends_at"]]
+        key = [column == row[column.name] for column in window.primary_key.columns]
+        connection.execute(update(window).where(*key).values(pruned_spent=row["pruned_spent"] + sum(inside)))

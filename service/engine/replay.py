@@ -91,10 +91,11 @@ def _missing_row(locked: LockedCampaign) -> Difference:
 
 def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference]:
     """Makes the decisions of one call again, from the state before them, and yields the differences."""
-    ledger, now = Ledger(locked.ledger.accounts), rows[0]["decided_at"]
+    ledger, now = Ledger(locked.ledger.accounts, locked.ledger.limits), rows[0]["decided_at"]
     again = LockedCampaign(
         locked.campaign, locked.state, ledger, "active", locked.sequence, locked.model_version, now, locked.created_at
     )
+    again.traffic = locked.traffic
     requests = [request_of(locked, row) for row in rows]
     decide.decide(again, requests, {})
     made = [row for columns in again.decisions for row in rows_of(columns)]

@@ -113,7 +113,8 @@ def _apply(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> An
     movement, after = effect.transition.movement, effect.transition.to
     if movement is not Movement.NONE:
         reported = movement in (Movement.SETTLE, Movement.CORRECT)
-        locked.ledger.book(held=effect.held, spent=effect.spent, reported=reported)
+        decided_at = record.row["decided_at"]
+        locked.ledger.book(decided_at=decided_at, held=effect.held, spent=effect.spent, reported=reported)
     if movement is Movement.SETTLE:
         locked.delays.append((locked.now - record.row["decided_at"]) / MICROS_PER_SECOND)
         locked.above_hold += ABOVE_HOLD in effect.warnings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -20,7 +20,7 @@ from service.domain.campaign import Campaign
 from service.domain.ledger import Ledger
 from service.domain.stage_one import is_handed_out
 from service.domain.status import DecisionRecord
-from service.engine import administer, decide, models, settle, stage_one
+from service.engine import administer, decide, models, settle, stage_one, windows
 from service.engine.cache import (
     Cache,
     CachedCampaign,
@@ -149,7 +149,8 @@ class Transactions:
             self._metrics.batch_size.observe(commands)
             for locked in changes.campaigns.values():
                 campaign, number = locked.campaign, locked.campaign.number
-                remainder = Remainder(locked.status, locked.now, locked.ledger.accounts, epoch, locked.traffic)
+                ledger, traffic = locked.ledger, locked.traffic
+                remainder = Remainder(locked.status, locked.now, ledger.accounts, ledger.limits, epoch, traffic)
                 self.cache.put(
                     campaign, locked.state, locked.sequence, locked.model_version, remainder, learnt=locked.learnt
                 )
@@ -249,14 +250,14 @@ class Transactions:
             else:
                 opened.append(known)
         if unread:
-            opened += self._read(connection, unread, attempt, fresh=fresh)
+            opened += self._read(connection, unread, now, attempt, fresh=fresh)
         for known in opened:
             campaign, remainder = known.campaign, known.remainder
             assert remainder is not None, "the campaign is complete"
             locked = LockedCampaign(
                 campaign,
                 known.state,
-                Ledger(remainder.accounts),
+                Ledger(remainder.accounts, remainder.limits),
                 remainder.status,
                 known.sequence,
                 known.model_version,
@@ -268,14 +269,15 @@ class Transactions:
             changes.campaigns[campaign.id] = locked
 
     def _read(
-        self, connection: Connection, numbers: Sequence[int], attempt: Attempt, *, fresh: bool
-    ) -> Iterator[CachedCampaign]:
+        self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt, *, fresh: bool
+    ) -> list[CachedCampaign]:
         """Lock campaigns and read what others have written since they were cached."""
         locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms, fresh=fresh)
         balances = accounts(connection, numbers)
         new = [number for number in numbers if number not in self._created_at]
         if new:
             self._created_at.update(creation_times(connection, new))
+        found: list[CachedCampaign] = []
         for row in locked:
             number = row["campaign"]
             if number not in attempt.caught_up and is_far_behind(self.cache, row):
@@ -290,7 +292,14 @@ class Transactions:
                 continue
             self.cache.count_folded(known)
             remainder = Remainder(row["status"], row["last_event_at"], balances[number], traffic=stored_traffic(row))
-            yield known._replace(remainder=remainder)
+            found.append(known._replace(remainder=remainder))
+        if not (limited := [known.campaign.number for known in found if known.campaign.windows]):
+            return found
+        limits = windows.present_limits(connection, limited, now)
+        return [
+            known._replace(remainder=known.remainder and known.remainder._replace(limits=limits[known.campaign.number]))
+            for known in found
+        ]
 
     def _refuse(
         self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt
@@ -336,6 +345,8 @@ class Transactions:
                 administer.renew_estimate(connection, locked, len(decides))
             if existing:
                 locked.earlier = _earlier(connection, locked, decides, existing)
+            if decides and locked.campaign.windows and locked.status == "active":
+                windows.roll_over(connection, locked)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
@@ -438,7 +449,9 @@ class Transactions:
 
 
 def _records(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]) -> list[DecisionRecord]:
-    """These decisions of the campaign with their outcomes."""
+    """These decisions of the campaign with their outcomes; the ledger gets the accounts that they are booked in."""
+    if locked.campaign.windows:
+        windows.read_earlier(connection, locked, rows)
     outcomes: dict[int, list[Any]] = {row["sequence"]: [] for row in rows}
     found = _OUTCOMES.fetch(connection, [(locked.campaign.number, sequence) for sequence in outcomes])
     for one in [*sorted(found, key=itemgetter("sequence")), *locked.rows.get("outcome", ())]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import structlog
@@ -27,6 +27,7 @@ from service.reads.shared import (
     prices,
     stored_campaign,
 )
+from service.reads.windows import PresentWindows
 from service.store import tables
 from service.store.campaigns import states
 from service.store.database import clock_micros
@@ -99,7 +100,7 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
         "policy_version": int(np.frombuffer(stored.state["books"], dtype="<f8")[LEARNT]),
         "rules": stored.campaign.rules,
         "config": stored.campaign.public_config,
-        "accounts": _accounts(stored, _account_rows(connection, last)[stored.campaign.number], last),
+        "accounts": _accounts(stored, _account_rows(connection, last), last),
         "prices": prices(stored.campaign, last[stored.campaign.number]),
     }
 
@@ -108,7 +109,7 @@ def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """The accounts of one campaign."""
     stored = stored_campaign(connection, campaign_id)
     last = last_prices(connection, [stored.campaign.number])
-    return _budget(stored, _account_rows(connection, last)[stored.campaign.number], last, clock_micros(connection))
+    return _budget(stored, _account_rows(connection, last), last)
 
 
 def budgets(
@@ -116,19 +117,19 @@ def budgets(
 ) -> dict[str, Any]:
     """The accounts of all campaigns, in the order of creation."""
     rows = fetch(connection, _restricted(states(with_config=True), visible, limit, number_cursor(cursor)))
-    last, now = last_prices(connection, [row["campaign"] for row in rows]), clock_micros(connection)
+    last = last_prices(connection, [row["campaign"] for row in rows])
     accounts = _account_rows(connection, last)
 
     def shown(row: Row) -> dict[str, Any]:
-        return _budget_or_damaged(row, accounts[row["campaign"]], last, now)
+        return _budget_or_damaged(row, accounts, last)
 
     return page(rows, limit, lambda row: row["campaign"], shown)
 
 
-def _budget_or_damaged(row: Row, accounts: Sequence[Row], last: LastPrices, now: int) -> dict[str, Any]:
+def _budget_or_damaged(row: Row, accounts: AccountRows, last: LastPrices) -> dict[str, Any]:
     """The accounts of a campaign; without resources if its configuration is damaged, so that the others are shown."""
     try:
-        return _budget(StoredCampaign.of(row), accounts, last, now)
+        return _budget(StoredCampaign.of(row), accounts, last)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others are shown
         log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
         return {**_standing(row, row["status"]), "flight": 0.0, "exhausted": False, "damaged": True, "resources": []}
@@ -143,10 +144,10 @@ def _standing(state: Row, status: str) -> dict[str, Any]:
     }
 
 
-def _budget(stored: StoredCampaign, rows: Sequence[Row], last: LastPrices, now: int) -> dict[str, Any]:
+def _budget(stored: StoredCampaign, rows: AccountRows, last: LastPrices) -> dict[str, Any]:
     accounts = _accounts(stored, rows, last)
     return {
-        **_standing(stored.state, stored.status_at(now)),
+        **_standing(stored.state, stored.status_at(rows.windows.now)),
         "flight": round(_flight_share(stored), 6),
         "exhausted": _is_exhausted(stored.campaign, accounts),
         "damaged": False,
@@ -165,20 +166,30 @@ def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
     )
 
 
-def _account_rows(connection: Connection, numbers: Collection[int]) -> dict[int, list[Row]]:
-    """The rows of accounts by the number of their campaign, in the order of its resources."""
+class AccountRows(NamedTuple):
+    """The accounts by the number of their campaign, in the order of its resources, and the windows."""
+
+    accounts: dict[int, list[Row]]
+    windows: PresentWindows
+
+
+def _account_rows(connection: Connection, numbers: Collection[int]) -> AccountRows:
     account = tables.account
     query = select(account).where(account.c.campaign.in_(numbers)).order_by(account.c.campaign, account.c.resource)
     found: dict[int, list[Row]] = defaultdict(list)
     for row in fetch(connection, query):
         found[row["campaign"]].append(row)
-    return found
+    return AccountRows(found, PresentWindows.of(connection, numbers))
 
 
-def _accounts(stored: StoredCampaign, rows: Sequence[Row], last: LastPrices) -> list[dict[str, Any]]:
+def _accounts(stored: StoredCampaign, rows: AccountRows, last: LastPrices) -> list[dict[str, Any]]:
     """The accounts of a campaign, in the order of its resources."""
-    values = _marginal_values(stored.campaign, last[stored.campaign.number])
-    return [_account(stored, row, values) for row in rows]
+    campaign = stored.campaign
+    values = _marginal_values(campaign, last[campaign.number])
+    return [
+        _account(stored, row, values) | {"windows": rows.windows.shown(campaign, row["resource"])}
+        for row in rows.accounts[campaign.number]
+    ]
 
 
 def _marginal_values(campaign: Campaign, stored: bytes | None) -> dict[str, float]:

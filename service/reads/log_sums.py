@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Double, Engine, exists, func, select
 
 from service.limits import TIMELINE_POINTS_MAX
-from service.reads.shared import StoredCampaign, element
+from service.reads.shared import StoredCampaign
 from service.store import tables
+from service.store.log_amounts import element
 from service.store.opening_balance import Opening
 from service.store.writer import history_of
 

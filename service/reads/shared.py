@@ -1,4 +1,4 @@
-"""Functions that all reads share: the campaign, rows, pages, amounts by resource, elements of stored vectors."""
+"""Functions that all reads share: the campaign, rows, pages, amounts by resource."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, Connection, Double, Select, Text, cast, func, select
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import Connection, Select, select
 
 from service.domain.campaign import Campaign
 from service.money import ONE, amount
@@ -155,12 +154,3 @@ def prices(campaign: Campaign, stored: bytes | None) -> dict[str, float]:
     per_max_cost = np.frombuffer(stored, dtype="<f8").tolist()
     units = [cost / ONE for cost in campaign.units]
     return {name: price / unit for name, price, unit in zip(campaign.resources, per_max_cost, units, strict=True)}
-
-
-def element(
-    connection: Connection, column: ColumnElement[Any], index: int, kind: type[BigInteger | Double[float]] = BigInteger
-) -> ColumnElement[Any]:
-    """One number of a JSON array that is stored as text; an integer if `kind` is not Double."""
-    if connection.dialect.name == "postgresql":
-        return cast(cast(column, postgresql.JSON)[index].astext, kind)
-    return cast(func.json_extract(column, f"$[{index}]", type_=Text), kind)

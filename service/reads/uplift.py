@@ -14,15 +14,17 @@ from service.domain.campaign import Campaign
 from service.domain.decision_rows import would_have
 from service.domain.holdout import HOLDOUT
 from service.domain.stage_one import STAGE
+from service.domain.windows import WINDOW_EXHAUSTED
 from service.money import ONE
-from service.reads.shared import StoredCampaign, element, stored_campaign
+from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
+from service.store.log_amounts import element
 
 LEVEL = 0.95
 # The newest decisions of a shadow campaign, of which the report is made.
 SHADOWED_MAX = 100_000
 # Reasons of decisions that belong to no group: no arm could be played.
-_FORCED = ("all_excluded", "budget_exhausted")
+_FORCED = ("all_excluded", "budget_exhausted", WINDOW_EXHAUSTED)
 
 
 def uplift(connection: Connection, campaign_id: str) -> dict[str, Any]:

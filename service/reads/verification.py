@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from service.domain.traffic import decoded
+from service.domain.windows import WINDOW
 from service.money import amount
-from service.reads.shared import StoredCampaign, element, fetch, stored_campaign
+from service.reads.shared import StoredCampaign, fetch, stored_campaign
 from service.store import tables
+from service.store.log_amounts import element, sums_by_quarter
 from service.store.opening_balance import Opening, decisions_by_hour, opening_of
 from service.store.tables import outcome_digest
+from service.times import moment_text
 
 LOG = (tables.decision, tables.outcome, tables.grant, tables.change)
 ROWS_AT_ONCE = 1_000
@@ -27,6 +31,7 @@ def verify(connection: Connection, campaign_id: str) -> dict[str, Any]:
         return {"campaign_id": campaign_id, "ok": False, "checks": [check]}
     pruned = opening_of(connection, stored.campaign.number) or Opening(0, spent=(0,) * len(stored.campaign.resources))
     checks = [*_account_checks(connection, stored, pruned), *_log_checks(connection, stored, pruned)]
+    checks += _window_checks(connection, stored)
     return {"campaign_id": campaign_id, "ok": all(check["ok"] for check in checks), "checks": checks}
 
 
@@ -55,6 +60,32 @@ def _account_checks(connection: Connection, stored: StoredCampaign, pruned: Open
         logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
         checks += [_check(f"{column} of {name}", amount(logged[column]), amount(row[column])) for column in logged]
         checks.append(_check(f"open holds of {name}", amount(held), amount(open_holds[index])))
+    return checks
+
+
+def _window_checks(connection: Connection, stored: StoredCampaign) -> list[dict[str, Any]]:
+    """Each account of a window against the sums of the decisions of its period; their limits against the changes."""
+    window, change, number = tables.window_account, tables.change, stored.campaign.number
+    query = select(change.c.body).where(change.c.campaign == number, change.c.kind == WINDOW)
+    limits: dict[tuple[int, str], dict[int, int]] = {}
+    for body in map(json.loads, connection.execute(query.order_by(change.c.sequence)).scalars()):
+        if body["limit"] is None:
+            limits.pop((body["resource"], body["period"]), None)
+        else:
+            limits.setdefault((body["resource"], body["period"]), {})[body["starts_at"]] = body["limit"]
+    rows = fetch(connection, select(window).where(window.c.campaign == number).order_by(*window.primary_key.columns))
+    if not limits and not rows:
+        return []
+    checks = [_check("periods of windows", sum(map(len, limits.values())), len(rows))]
+    sums = sums_by_quarter(connection, number, len(stored.campaign.resources))
+    for row in rows:
+        held, spent = sums.within(row["resource"], row["starts_at"], row["ends_at"])
+        spent += row["pruned_spent"]
+        granted = limits.get((row["resource"], row["period"]), {}).get(row["starts_at"], 0)
+        logged = {"granted": granted, "held": held, "spent": spent, "overrun": max(0, spent + held - granted)}
+        resource = stored.campaign.resources[row["resource"]]
+        name = f"{resource} in the {row['period']} from {moment_text(row['starts_at'])}"
+        checks += [_check(f"{column} of {name}", amount(logged[column]), amount(row[column])) for column in logged]
     return checks
 
 

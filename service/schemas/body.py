@@ -1,6 +1,7 @@
 """The base model of request bodies and the types of their fields."""
 
 from typing import Annotated, Literal
+from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
 
@@ -29,6 +30,12 @@ def _unique_ids(ids: list[str]) -> list[str]:
     return ids
 
 
+def _time_zone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError("must be a name of the IANA time zone database, such as Europe/Berlin")
+    return name
+
+
 # An amount is checked as a decimal; the serializer keeps a whole number whole in JSON.
 _exact = (
     AfterValidator(lambda value: amount(micros(value))),
@@ -47,6 +54,7 @@ Moment = Annotated[
     AfterValidator(lambda text: moment_text(moment_microseconds(text))),
     Field(json_schema_extra={"format": "date-time"}),
 ]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
 # An amount with at most six decimals.
 Amount = Annotated[float, Field(ge=0, le=AMOUNT_MAX), *_exact]

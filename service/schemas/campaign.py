@@ -20,9 +20,22 @@ from service.limits import (
     RESOURCES_MAX,
     SEED_MAX,
     TTL_SECONDS_MAX,
+    WINDOWS_MAX,
 )
 from service.problems import Misfit, misfit_of, without_values
-from service.schemas.body import Amount, Body, Features, Id, Moment, Name, PositiveAmount, Status, UniqueIds, Value
+from service.schemas.body import (
+    Amount,
+    Body,
+    Features,
+    Id,
+    Moment,
+    Name,
+    PositiveAmount,
+    Status,
+    TimeZone,
+    UniqueIds,
+    Value,
+)
 from service.schemas.view import At, CampaignName, View, example, page, shown
 
 CONFIG_EXAMPLE: dict[str, Any] = {
@@ -35,6 +48,7 @@ CONFIG_EXAMPLE: dict[str, Any] = {
     "horizon": 100000,
     "starts_at": None,
     "ends_at": None,
+    "timezone": "UTC",
     "context": {
         "features": [
             {"name": "hour", "type": "number", "min": 0, "max": 23},
@@ -145,12 +159,28 @@ class Arm(_Sparse):
     features: Features | None = None
 
 
-class Resource(Body):
+class Window(Body):
+    """What may be held and spent of a resource in every period of the calendar of the campaign's time zone."""
+
+    period: Literal["hour", "day", "week", "month"] = Field(description="a week begins on Monday")
+    limit: PositiveAmount
+
+
+Windows = Annotated[list[Window], Field(max_length=WINDOWS_MAX)]
+
+
+class Resource(_Sparse):
     """A budget; no decision costs more than `max_cost` of it."""
 
     id: Id
     budget: PositiveAmount
     max_cost: PositiveAmount
+    windows: Windows | None = Field(default=None, description="limits per hour, day, week or month")
+
+    @model_validator(mode="after")
+    def _has_each_period_once(self) -> Self:
+        _unique("windows", (window.period for window in self.windows or ()), "period")
+        return self
 
 
 class RewardRange(Body):
@@ -231,6 +261,7 @@ class CampaignConfig(Body):
     ends_at: Moment | None = Field(
         default=None, description="end of the campaign; its horizon is estimated from traffic"
     )
+    timezone: TimeZone = Field(default="UTC", description="IANA name of the time zone whose calendar windows follow")
     context: Space
     reward: RewardRange = RewardRange()
     model: Literal["per_arm", "shared"] = "per_arm"
@@ -282,10 +313,16 @@ class _Change(Body):
 
 
 class ResourceChange(_Change):
-    """A new total budget, a new max cost, or both. Open decisions keep their holds."""
+    """A new total budget, a new max cost, new windows. Open decisions keep their holds."""
 
     budget: Amount = Field(default=0, description="at least what is spent and held")
     max_cost: PositiveAmount = Field(default=1, description="at least the max cost of every active arm")
+    windows: Windows = Field(default=[], description="replaces all windows of the resource")
+
+    @model_validator(mode="after")
+    def _has_each_period_once(self) -> Self:
+        _unique("windows", (window.period for window in self.windows), "period")
+        return self
 
 
 class ArmChange(_Change):
@@ -347,6 +384,18 @@ class CampaignPatch(Body):
         return self.model_dump(exclude_unset=True)
 
 
+class WindowView(View):
+    """A window in its present period; a period without decisions yet has all of its limit free."""
+
+    period: str = shown("day")
+    starts_at: At
+    ends_at: At
+    limit: float = shown(20)
+    held: float = shown(0.35)
+    spent: float = shown(7.4)
+    free: float = shown(12.25)
+
+
 class AccountView(View):
     """One resource. granted = free + held + spent unless the budget is overrun; a pace of 1 is on plan."""
 
@@ -362,6 +411,7 @@ class AccountView(View):
         "value of one more unit, in reward, by the price at the last decision; 0 if the resource is not scarce, "
         "null before the first decision",
     )
+    windows: list[WindowView]
 
 
 class CampaignSummary(View):

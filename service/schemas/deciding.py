@@ -82,8 +82,8 @@ class Decision(Answered):
     campaign_id: str
     arm: str | None
     reason: str = Field(
-        description="archived, paused, not_started, ended, all_excluded, budget_exhausted, holdout, shadow or policy; "
-        "clients must expect more"
+        description="archived, paused, not_started, ended, all_excluded, budget_exhausted, window_exhausted, holdout, "
+        "shadow or policy; clients must expect more"
     )
     probability: float = Field(gt=0, description="exact, of the arm given")
     hold: Amounts

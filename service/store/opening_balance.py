@@ -123,7 +123,8 @@ def decisions_by_hour(connection: Connection, number: int) -> list[int]:
 
 
 def opening_state(connection: Connection, number: int) -> Any:
-    """Where the log is whole again: `through`, versions, the policy's state and `spent`, as columns; None as above."""
+    """Where the log is whole again: `through`, versions, the policy's state, `spent`, `limits`, as columns; or None."""
     opening = tables.opening
-    columns = (opening.c.through, opening.c.config_version, opening.c.model_version, opening.c.state, opening.c.spent)
+    names = ("through", "config_version", "model_version", "state", "spent", "limits")
+    columns = [opening.c[name] for name in names]
     return connection.execute(select(*columns).where(opening.c.campaign == number)).mappings().first()

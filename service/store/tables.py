@@ -46,17 +46,20 @@ ROLES = ("decider", "reader", "admin")
 # exists, and the check of a key would take a quarter of PostgreSQL's time for a row.
 _HOT = ("decision", "outcome")
 # Small rows that change often: SQLite stores them in the order of their key, without a separate index.
-_IN_KEY_ORDER = ("account",)
+_IN_KEY_ORDER = ("account", "window_account")
 
 
 def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueConstraint | Index, key: str) -> Table:
-    """A table whose key begins with the campaign, so that a distributed database can split all tables alike."""
+    """A table whose key begins with the campaign, so that a distributed database can split all tables alike.
+
+    key: the other columns of the key.
+    """
     return Table(
         name,
         metadata,
         Column("campaign", Integer, nullable=False),
         *columns,
-        PrimaryKeyConstraint("campaign", key),
+        PrimaryKeyConstraint("campaign", *key.split()),
         *([] if name in _HOT else [ForeignKeyConstraint(["campaign"], ["campaign.number"])]),
         sqlite_with_rowid=name not in _IN_KEY_ORDER,
     )
@@ -110,6 +113,25 @@ account = _of_campaign(
     CheckConstraint("granted >= 0 AND held >= 0 AND spent >= 0 AND overrun >= 0", name="not_negative"),
     CheckConstraint("spent + held <= granted + overrun", name="covered"),
     key="resource",
+)
+
+# What a window has in one period, as `account`; the sums of the decisions made from `starts_at` until before `ends_at`.
+window_account = _of_campaign(
+    "window_account",
+    Column("resource", SmallInteger, nullable=False),
+    Column("period", Text, nullable=False),
+    Column("starts_at", BigInteger, nullable=False),
+    Column("ends_at", BigInteger, nullable=False),
+    Column("granted", BigInteger, nullable=False),
+    Column("held", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("overrun", BigInteger, nullable=False),
+    Column("pruned_spent", BigInteger, nullable=False),  # the part of `spent` whose decisions were pruned
+    Index("ix_window_account_campaign_ends_at", "campaign", "ends_at"),
+    CheckConstraint("granted >= 0 AND held >= 0 AND spent >= 0 AND overrun >= 0", name="not_negative"),
+    CheckConstraint("spent + held <= granted + overrun", name="covered"),
+    CheckConstraint("starts_at < ends_at", name="bounds"),
+    key="resource period starts_at",
 )
 
 decision = _of_campaign(
@@ -249,6 +271,7 @@ opening = Table(
     Column("spent", Text, nullable=False),  # their change of `spent`
     Column("arms", Text, nullable=False),  # their sums by arm: see store.opening_balance
     Column("traffic", Text, nullable=True),  # the decisions by hour of the week; NULL: pruned by version 0.1
+    Column("limits", Text, nullable=True),  # of the ledger after `through`, JSON; NULL for none
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("last_number <= through AND decisions <= row_count", name="counts"),
 )

@@ -1,0 +1,124 @@
+"""Windows: limits of what a campaign may spend in every hour, day, week or month of its time zone's calendar.
+
+A decision belongs to the period in which it was made, and what becomes of it is booked there whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbwk_core import NULL_ARM, Choice
+from cbwk_core.ticket import BUDGET_EXHAUSTED
+from service.domain.ledger import Account, Limit
+from service.times import datetime_of, microseconds_of
+
+# The kind of the change that begins an account of a window, sets its limit, or removes the window.
+WINDOW = "window"
+# The reason of a decision for null where some arm could be paid without windows.
+WINDOW_EXHAUSTED = "window_exhausted"
+# What is left of a window counts as at least this share of what an even pace would have left.
+LEFT_SHARE_MIN = 0.25
+
+
+class Window(NamedTuple):
+    """At most `limit` millionths of a resource, by its index, in every period."""
+
+    resource: int
+    period: str
+    limit: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What distinguishes the windows of a campaign."""
+        return self.resource, self.period
+
+
+def bounds(period: str, now: int, zone: ZoneInfo) -> tuple[int, int]:
+    """Returns the start and the end of the period that contains `now`, in microseconds since 1970.
+
+    A day begins at midnight, or at the first moment after it that the clocks show, and has 23, 24 or 25 hours; a week
+    begins on Monday. The hour that the clocks show twice is two periods.
+
+    >>> start, end = bounds("day", microseconds_of(datetime(2026, 3, 29, 12, tzinfo=UTC)), ZoneInfo("Europe/Berlin"))
+    >>> (end - start) // 3_600_000_000
+    23
+    """
+    local = datetime_of(now).astimezone(zone)
+    if period == "hour":
+        start, step = _hour(local), timedelta(hours=1)
+        end = _hour((start + step).astimezone(zone))
+        if end <= start:  # clocks that go back by half an hour make an hour longer
+            end = _hour((start + 2 * step).astimezone(zone))
+        return microseconds_of(start), microseconds_of(end)
+    first = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=None)
+    if period == "week":
+        first -= timedelta(days=first.weekday())
+        after = first + timedelta(days=7)
+    elif period == "month":
+        first = first.replace(day=1)
+        after = (first + timedelta(days=31)).replace(day=1)
+    else:
+        after = first + timedelta(days=1)
+    return microseconds_of(first.replace(tzinfo=zone)), microseconds_of(after.replace(tzinfo=zone))
+
+
+def _hour(local: datetime) -> datetime:
+    """Returns the start of a local hour, in UTC."""
+    return local.replace(minute=0, second=0, microsecond=0).astimezone(UTC)
+
+
+def due(windows: Collection[Window], limits: Sequence[Limit], now: int) -> list[Window]:
+    """Returns the windows whose present period has no account yet."""
+    begun = {limit.key for limit in limits if limit.covers(now)}
+    return [window for window in windows if window.key not in begun]
+
+
+def changed(limits: Sequence[Limit], change: Mapping[str, Any]) -> list[Limit]:
+    """Returns the present limits after a change of kind WINDOW: the only road of a window into a ledger.
+
+    It begins the account of a period, with what earlier decisions of the period hold and have spent; or sets the limit
+    of a period that has begun; or, where the limit is null, removes the window.
+    """
+    key = change["resource"], change["period"]
+    others = [limit for limit in limits if limit.key != key]
+    if change["limit"] is None:
+        return others
+    for limit in limits:
+        if limit.key == key and limit.starts_at == change["starts_at"]:
+            return [*others, limit.moved(granted=change["limit"] - limit.account.granted, reported=True)]
+    account = Account(change["limit"]).moved(held=change.get("held", 0), spent=change.get("spent", 0), reported=True)
+    return [*others, Limit(*key, change["starts_at"], change["ends_at"], account)]
+
+
+def reasons(choice: Choice, holds: NDArray[Any], excluded: NDArray[np.bool_], free: Sequence[int]) -> tuple[str, ...]:
+    """Returns the reasons of n decisions, WINDOW_EXHAUSTED where limits alone make every arm too dear.
+
+    holds: (arms, d) or (n, arms, d). excluded: (n, arms), by the request or inactive. free: what could be held before
+    the first of them without limits.
+    """
+    amounts = np.broadcast_to(holds, (*excluded.shape, len(free)))
+    rest, found = np.array(free), []
+    for row, (reason, arm) in enumerate(zip(choice.reason, choice.arm.tolist(), strict=True)):
+        if reason == BUDGET_EXHAUSTED and (~excluded[row] & (amounts[row] <= rest).all(axis=1)).any():
+            reason = WINDOW_EXHAUSTED
+        if arm != NULL_ARM:
+            rest = rest - amounts[row, arm]
+        found.append(reason)
+    return tuple(found)
+
+
+def left(limit: Limit, now: int, predicted_share: float) -> float:
+    """Returns what is left of a window, with open decisions at their predicted share of the hold.
+
+    At least LEFT_SHARE_MIN of what an even pace would have left: a pace near 0 would move the prices without bounds,
+    and a window that is used up refuses by itself.
+    """
+    account = limit.account
+    even = account.granted * ((limit.ends_at - now) / (limit.ends_at - limit.starts_at))
+    return max(account.granted - account.spent - account.held * predicted_share, LEFT_SHARE_MIN * even)
