@@ -18,6 +18,7 @@ from cbwk_client.answers import (
     FeedbackResult,
     NewKey,
     Verification,
+    Window,
 )
 from cbwk_client.asynchronous import AsyncClient
 from cbwk_client.calls import Ask
@@ -59,6 +60,6 @@ __all__ = [
     "Explanation", "FeedbackDiffersError", "FeedbackResult", "ForbiddenError", "InvalidError", "NewKey",
     "NoAnswerError", "NotFoundError", "RefusedError", "Report", "Terms", "TimedOutError", "TooLargeError",
     "TooManyRequestsError", "UnauthorizedError", "UnavailableError", "UndeliveredError", "UnexpectedAnswerError",
-    "UnreachableError", "Verification", "VersionDiffersError",
+    "UnreachableError", "Verification", "VersionDiffersError", "Window",
 ]
 # fmt: on

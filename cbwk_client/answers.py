@@ -142,6 +142,19 @@ class FeedbackResult:
 
 
 @dataclass(frozen=True)
+class Window:
+    """A limit of a resource in its present period."""
+
+    period: str
+    starts_at: str
+    ends_at: str
+    limit: float
+    held: float
+    spent: float
+    free: float
+
+
+@dataclass(frozen=True)
 class Account:
     """One resource of a campaign; pace 1 is on plan."""
 
@@ -153,6 +166,7 @@ class Account:
     free: float
     pace: float | None
     marginal_value: float | None = None  # reward that one more unit would earn
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,7 +192,8 @@ class Budget:
 
 
 def _accounts(bodies: Any) -> tuple[Account, ...]:
-    return tuple(read(Account, body) for body in bodies)
+    windows = [tuple(read(Window, window) for window in body.get("windows", ())) for body in bodies]
+    return tuple(read(Account, body, windows=inside) for body, inside in zip(bodies, windows, strict=True))
 
 
 @dataclass(frozen=True)

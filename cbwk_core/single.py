@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import isfinite
-from operator import ge, gt
+from operator import ge
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Single:
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold, self.dearest = problem.hold.tolist(), problem.dearest.tolist()
         self.limits_dear_arms = policy.limits_dear_arms and bool((problem.hold != problem.hold[0]).any())
-        self.ranges, self.paced, self.none = policy.ranges, policy.paced, [0] * policy.resources
+        self.ranges, self.paced = policy.ranges, policy.paced
         self.holds_in_units, self.dearest_in_units = problem.hold / problem.unit, problem.dearest / problem.unit
         self.waited, self.position = where.waited.start, where.position
         # Of each resource: ρ, one max cost, B', and its columns.
@@ -184,8 +184,10 @@ class Single:
         return charged
 
     def _is_pace(self, pace_limit: Any) -> bool:
-        """Whether it is a list of one positive number for each resource."""
-        return type(pace_limit) is list and len(pace_limit) == self.resources and all(map(gt, pace_limit, self.none))
+        """Whether it is a list of one positive float for each resource."""
+        if type(pace_limit) is not list or len(pace_limit) != self.resources:
+            return False
+        return all(type(each) is float and each > 0.0 for each in pace_limit)
 
     def _ticket(
         self, books: list[float], chosen: Array, predictions: Array, played: Integers, pace_limit: list[float] | None

@@ -1,7 +1,7 @@
 // A budget as a bar: spent, held, free, and a mark for the plan.
 
-import { h, setText } from "./dom.js";
-import { amount, percent } from "./format.js";
+import { h, setChildren, setText } from "./dom.js";
+import { amount, moment, percent } from "./format.js";
 
 /** Returns one resource's bar, with `update(account, flight)`. */
 export function resourceBar() {
@@ -12,7 +12,8 @@ export function resourceBar() {
   const held = h("span", { class: "part held" });
   const plan = h("span", { class: "plan" });
   const bar = h("span", { class: "bar", role: "img" }, spent, held, plan);
-  const element = h("div", { class: "resource" }, name, pace, bar, figures);
+  const windows = h("div", { class: "windows" });
+  const element = h("div", { class: "resource" }, name, pace, bar, figures, windows);
 
   function update(account, flight) {
     const most = Math.max(account.granted, account.spent + account.held) || 1;
@@ -23,12 +24,25 @@ export function resourceBar() {
     bar.classList.toggle("over", account.overrun > 0);
     bar.setAttribute("aria-label", barText(account, flight));
     bar.title = barText(account, flight);
+    setChildren(windows, (account.windows ?? []).map(windowBar));
     setText(name, account.id);
     setText(figures, `${amount(account.spent)} of ${amount(account.granted)}`);
     setText(pace, paceText(account.pace));
     pace.dataset.pace = account.pace !== null && account.pace > 1.1 ? "fast" : "even";
   }
   return { element, update };
+}
+
+function windowBar({ period, limit, spent, held, ends_at }) {
+  const most = Math.max(limit, spent + held) || 1;
+  const text = `This ${period}: ${amount(spent)} spent, ${amount(held)} held of ${amount(limit)}, until ${moment(ends_at)}`;
+  const bar = h("span", { class: "bar", role: "img", "aria-label": text, title: text });
+  for (const [kind, part] of [["spent", spent], ["held", held]]) {
+    const piece = h("span", { class: `part ${kind}` });
+    piece.style.setProperty("width", `${(100 * part) / most}%`);
+    bar.append(piece);
+  }
+  return h("div", { class: "window" }, h("span", {}, `this ${period}`), bar);
 }
 
 const paceText = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);

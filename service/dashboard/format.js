@@ -87,6 +87,7 @@ export const REASONS = {
   policy: "chosen by the policy",
   all_excluded: "the request excluded every arm",
   budget_exhausted: "no arm was affordable",
+  window_exhausted: "no arm was affordable within a window",
   holdout: "chosen for the hold-out group",
   shadow: "chosen by the caller in shadow mode",
   paused: "the campaign was paused",
@@ -100,6 +101,7 @@ export const NO_ARM = {
   policy: "the policy's choice",
   all_excluded: "all excluded",
   budget_exhausted: "out of budget",
+  window_exhausted: "window used up",
 };
 
 export const WHY_NOT = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from service import reads
+from service.domain.ledger import Account, Ledger, Limit
 from service.domain.windows import bounds
 from service.engine import prune
 from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, PatchCampaign
@@ -322,3 +323,71 @@ def test_days_of_a_change_of_the_clocks_have_23_or_25_hours(period, at, zone, ho
     assert (end - start) / HOUR == hours
     if period == "week":
         assert datetime.fromtimestamp(start // 1_000_000, ZoneInfo(zone)).weekday() == 0
+
+
+@st.composite
+def movements(draw):
+    """What may happen to a ledger with a limit, in any order."""
+    kinds = st.sampled_from(["hold", "settle", "void", "above", "late", "roll"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 9)), max_size=60))
+
+
+@given(steps=movements(), granted=st.integers(10, 60), limit=st.integers(5, 20))
+@settings(max_examples=200, deadline=None)
+def test_holds_never_exceed_a_limit_and_every_period_has_the_sums_of_its_decisions(steps, granted, limit):
+    ledger, now, open_holds, done, sums = Ledger([Account(granted)]), 0, [], [], {}
+    for kind, amount in [("roll", 0), *steps]:
+        if kind == "roll":
+            now += 10
+            ledger.earlier = [*ledger.earlier, *ledger.limits]
+            ledger.limits = [Limit(0, "day", now, now + 10, Account(limit))]
+            sums[now] = [0, 0]
+        elif kind == "hold":
+            if amount <= ledger.free()[0]:
+                ledger.hold([amount])
+                open_holds.append((now, amount))
+                sums[now][0] += amount
+                assert sum(sums[now]) <= limit or not amount
+        elif kind == "late" and done:
+            at, was = done.pop()
+            ledger.book(decided_at=at, spent=[amount - was], reported=True)
+            sums[at][1] += amount - was
+        elif open_holds:
+            at, held = open_holds.pop(amount % len(open_holds))
+            cost = {"settle": held // 2, "void": 0, "above": held + amount}.get(kind, 0)
+            ledger.book(decided_at=at, held=[-held], spent=[cost], reported=True)
+            sums[at] = [sums[at][0] - held, sums[at][1] + cost]
+            done.append((at, cost))
+        found = {each.starts_at: each.account for each in (*ledger.limits, *ledger.earlier)}
+        assert {at: [account.held, account.spent] for at, account in found.items()} == sums
+        assert all(account.overrun == max(0, account.held + account.spent - limit) for account in found.values())
+        (whole,) = ledger.accounts
+        assert [whole.held, whole.spent] == [sum(column) for column in zip(*sums.values(), strict=True)]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_a_day_limit_lasts_beyond_noon_though_the_budget_would_pay_for_all(clocked_database):
+    """Traffic by day and little at night; the limit pays for a quarter of the decisions of a day."""
+    clock, spent_by_noon = clocked_database.clock, []
+
+    async def play(engine):
+        for hour in range(4 * 24):
+            clock.micros = midnight + hour * HOUR
+            for number in range(30 if 6 <= hour % 24 < 22 else 4):
+                clock.micros += HOUR // 40
+                (body,) = await asked(engine, f"{hour}:{number}")
+                if body["arm"] is not None:
+                    worth = 0.2 + 0.8 * ((hour * 7 + number * 13) % 10) / 10
+                    await paid(engine, body["decision_id"], 0.5, reward=worth)
+            if hour % 24 == 11:
+                day = max(rows(clocked_database, tables.window_account), key=lambda row: row["starts_at"])
+                spent_by_noon.append(day["spent"] / day["granted"])
+
+    midnight = NOON + 12 * HOUR
+    terms = resources(("day", 60), budget=1_000_000)
+    played(clocked_database, play, at=midnight, resources=terms, horizon=100_000)
+    # Two fifths of a day's decisions come before noon; the price of a busy day is found within two days.
+    assert max(spent_by_noon) < 1.0
+    assert max(spent_by_noon[2:]) < 0.6
+    assert min(row["spent"] / row["granted"] for row in rows(clocked_database, tables.window_account)) > 0.8
+    assert is_right(clocked_database)
