@@ -53,8 +53,7 @@ class SquareCBwK(Configuration):
     retired: arms that are not played; a successor may play them again.
     unit: what costs are counted in, per resource or one for all; None is the largest max cost. A successor with a
         dearer arm has the unit of its predecessor, so that open tickets keep their meaning.
-    arm_unit: what the noise of each arm's costs is counted in, like max_cost; None is max_cost. A successor with other
-        max costs has those of its predecessor, because the residuals so far are counted in them.
+    arm_unit: what the noise of each arm's costs is counted in; None is max_cost. A successor keeps its predecessor's.
     paced: whether `decide` gets a `pace`; prices of `practical` then rise as far as it is below the even pace.
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
@@ -223,10 +222,9 @@ class SquareCBwK(Configuration):
         `learns_costs_first`, it learns the costs alone when they come (learn_reward=False; any reward is passed) and
         the reward alone later (learn_costs=False; the costs are passed again), which completes the outcome.
         """
-        if self._single is not None and learn_reward is True and learn_costs is True:
-            after = self._single.teach(state, tickets, rewards, costs)
-            if after is not None:
-                return after
+        one = self._single if learn_reward is True and learn_costs is True else None
+        if one is not None and (after := one.teach(state, tickets, rewards, costs)):
+            return after
         rows, reward, cost = self._outcome(state, tickets, rewards, costs)
         real = tickets.arm != NULL_ARM
         asked = {"learn_reward": learn_reward, "learn_costs": learn_costs}
@@ -332,8 +330,7 @@ class SquareCBwK(Configuration):
         if (self.problem.unit != older.problem.unit).any():
             raise ValueError(f"the unit of costs cannot change: pass unit={older.problem.unit.tolist()}")
         if older.arms and (self.problem.arm_unit[: older.arms] != older.problem.arm_unit).any():
-            known = older.problem.arm_unit.tolist()
-            raise ValueError(f"arm_unit of existing arms cannot change: pass arm_unit with {known} for them")
+            raise ValueError(f"arm_unit of existing arms cannot change, was {older.problem.arm_unit.tolist()}")
 
     def encode(self, state: State) -> bytes:
         """The state as versioned, checksummed bytes; only this very configuration decodes them."""
