@@ -51,9 +51,8 @@ class SquareCBwK(Configuration):
     two_stage: False or "off"; "paper" (Algorithm 2 with the paper's margin); True or "measured" (with a margin measured
         from the outcomes); "auto": the policy decides.
     retired: arms that are not played; a successor may play them again.
-    unit: what costs are counted in, per resource or one for all; None is the largest max cost. A successor with a
-        dearer arm has the unit of its predecessor, so that open tickets keep their meaning.
-    arm_unit: what the noise of each arm's costs is counted in; None is max_cost. A successor keeps its predecessor's.
+    unit, arm_unit: what costs, and the noise of each arm's costs, are counted in; None is the largest and each own
+        max cost. A successor with other max costs keeps both, so that open tickets and residuals keep their meaning.
     paced: whether `decide` gets a `pace`; prices of `practical` then rise as far as it is below the even pace.
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
@@ -330,7 +329,7 @@ class SquareCBwK(Configuration):
         if (self.problem.unit != older.problem.unit).any():
             raise ValueError(f"the unit of costs cannot change: pass unit={older.problem.unit.tolist()}")
         if older.arms and (self.problem.arm_unit[: older.arms] != older.problem.arm_unit).any():
-            raise ValueError(f"arm_unit of existing arms cannot change, was {older.problem.arm_unit.tolist()}")
+            raise ValueError(f"arm_unit cannot change: pass arm_unit with {older.problem.arm_unit.tolist()}")
 
     def encode(self, state: State) -> bytes:
         """The state as versioned, checksummed bytes; only this very configuration decodes them."""

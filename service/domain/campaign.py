@@ -29,7 +29,7 @@ INTERACTIONS_MAX = 512
 # What an arm costs besides its features, in multiplications.
 ARM_WORK_MIN = 256
 NOT_STARTED = "not_started"
-RETIRED = "retired"
+RETIRED, PAUSED = "retired", "paused"
 # What the service adds to a configuration.
 _OWN = ("rules", "units", "arm_units", "holdout_since", "retired_since")
 
@@ -118,7 +118,7 @@ class Campaign:
     def inactive(self) -> dict[int, str]:
         """Why arms are not chosen, by their indices: "retired" or "paused"."""
         status = [RETIRED if arm.get("retired") else arm.get("status") for arm in self.config["arms"]]
-        return {index: why for index, why in enumerate(status) if why in (RETIRED, "paused")}
+        return {index: why for index, why in enumerate(status) if why in (RETIRED, PAUSED)}
 
     @cached_property
     def encoder(self) -> ContextEncoder:

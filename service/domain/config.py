@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cbwk_core import RULES_VERSION, ContextEncoder
-from service.domain.campaign import HORIZON_UNKNOWN, RETIRED, Campaign
+from service.domain.campaign import HORIZON_UNKNOWN, PAUSED, RETIRED, Campaign
 from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
@@ -94,7 +94,7 @@ def _max_costs(config: Mapping[str, Any]) -> dict[str, int]:
 
 def _exceeds(arm: Mapping[str, Any], limits: Mapping[str, int]) -> bool:
     """Whether an arm that may be chosen costs more than a resource allows; one that returns is checked then."""
-    if arm.get("retired") or arm.get("status") == "paused":
+    if arm.get("retired") or arm.get("status") == PAUSED:
         return False
     return any(micros(cost) > limits[name] for name, cost in (arm.get("max_cost") or {}).items() if name in limits)
 

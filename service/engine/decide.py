@@ -29,6 +29,7 @@ from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
 from service.engine.windows import pace_of
 from service.ids import uuid7
+from service.money import amount
 from service.problems import Conflict, Invalid, Problem
 from service.store.bulk_insert import compact_column, constant_column
 
@@ -276,8 +277,9 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
         arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
         ids = [str(action["id"]) for action in actions]
         holds = np.array([campaign.hold_of(action.get("max_cost")) for action in actions], dtype=np.float64)
-        if (holds > campaign.max_costs).any():
-            return Invalid("actions: a max_cost may be at most the campaign's", kind="invalid-actions")
+        if (holds > campaign.dearest).any():
+            limits = dict(zip(campaign.resources, map(amount, campaign.dearest), strict=True))
+            return Invalid(f"actions: a max_cost may be at most that of an arm: {limits}", kind="invalid-actions")
         if request.own_costs:
             holds = request_holds(campaign, ids, holds, **request.own_costs)
     except (ValueError, KeyError) as error:

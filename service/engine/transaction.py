@@ -464,9 +464,8 @@ def _earlier(
     connection: Connection, locked: LockedCampaign, decides: Sequence[Item], existing: Mapping[str, Any]
 ) -> dict[int, Campaign]:
     """The older versions of the campaign in which decisions were made that requests want explained again."""
-    commands = [item.command for item in decides if isinstance(item.command, Decide)]
-    rows = [existing.get(command.decision_id or "") for command in commands if command.explain]
-    versions = {row["config_version"] for row in rows if row is not None} - {locked.campaign.version}
+    asked = [item.command for item in decides if isinstance(item.command, Decide) and item.command.explain]
+    versions = {row["config_version"] for command in asked if (row := existing.get(command.decision_id or ""))}
     return {version: load_campaign(connection, locked.campaign.number, version) for version in versions}
 
 

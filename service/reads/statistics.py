@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from service.domain.campaign import RETIRED, Campaign
+from service.domain.campaign import PAUSED, RETIRED, Campaign
 from service.limits import TIMELINE_ARMS_MAX
 from service.reads.log_sums import DecisionSums, OutcomeSums, Segment, log_sums, merged
 from service.reads.shared import StoredCampaign, by_resource, moment_or_none, prices, stored_campaign
@@ -39,7 +39,7 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
                 **_means(campaign, whole.outcomes.get(arm)),
                 "last_played": moment_or_none(plays.at if plays else None),
                 "retired": inactive.get(arm or "") == RETIRED,
-                "paused": inactive.get(arm or "") == "paused",
+                "paused": inactive.get(arm or "") == PAUSED,
             }
         )
     return {"items": items, "next_cursor": None}

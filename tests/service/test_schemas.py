@@ -270,7 +270,7 @@ def test_bad_feedback_names_the_field_and_not_the_value(path, value, field):
         (CampaignPatch, {"horizon": 5, "ends_at": "2026-12-01T00:00:00Z"}, "horizon"),
         (CampaignPatch, {"resources": None}, "resources"),
         (CampaignPatch, {"resources": [{"id": "usd", "budget": 1}] * 2}, "resources"),
-        (CampaignPatch, {"resources": [{"id": "usd", "max_cost": 1}]}, "resources.0.max_cost"),
+        (CampaignPatch, {"resources": [{"id": "usd", "max_cost": 0}]}, "resources.0.max_cost"),
         (CampaignPatch, {"context": {"dimension": 2}}, "context"),
         (CampaignPatch, {"retire_arms": ["a", "a"]}, "retire_arms"),
         (CampaignPatch, {"add_arms": [{"id": "a"}, {"id": "a"}]}, "add_arms"),

@@ -120,7 +120,9 @@ def test_a_retired_arm_does_not_bound_the_max_cost_of_all_arms(client):
 
 
 def test_an_arm_that_is_too_dear_as_declared_is_played_if_the_request_needs_less(client):
-    make(client, budget=0.05)
+    make(client, budget=1)
+    spent = {"resource": "usd", "amount": 0.95, "reason": "spent elsewhere"}
+    assert client("POST", "/admin/campaigns/c/adjust", json=spent).status_code == 200
     assert decided(client, "d1")["reason"] == "budget_exhausted"
     explained = decided(client, "d2", max_costs={"a": {"usd": 0.05}}, explain=True)
     assert (explained["arm"], explained["hold"]["usd"], explained["probability"]) == ("a", 0.05, 1.0)
