@@ -223,7 +223,8 @@ def _walked(position: Array, steps: Array, tight: Array | None = None) -> Array:
 
 def _moved_of_one(position: float, energy: float, excess: float, tight: float = 1.0) -> float:
     """`_walked` by one `_step_length`."""
-    moved = position + PRICE_STEP * tight * tight * excess / sqrt(1.0 + tight * tight * energy)
+    square = tight * tight
+    moved = position + PRICE_STEP * square * excess / sqrt(1.0 + square * energy)
     if moved < 0.0:
         return 0.0
     top = PRICE_CEILING * tight

@@ -99,6 +99,7 @@ FEATURES = NUMBERS | {"one column more", "one column less", "one axis more", "on
 BOOLEANS = NOT_NUMBERS | {"one row more", "one axis more", "numbers for booleans", "whole numbers for booleans"}
 ARMS_GIVEN = NUMBERS | ROWS | {"fractions", "booleans", "an index too large", "an index too small"}
 MONEY = NOT_NUMBERS | NOT_FINITE | {"one row more", "no rows", "two axes more", "a single number", "booleans"}
+PACE = (MONEY - {"infinity", "two axes more"}) | {"one axis more", "less than nothing"}
 HOLDS = NOT_NUMBERS | NOT_FINITE | {"one row more", "one column more", "one column less", "one axis more"}
 HOLDS |= {"a single number", "less than nothing", "too much"}
 FOREIGN = {"nothing", "text", "a mapping", "an object", "a number", "an array", "a tuple", "of another policy"}
@@ -118,6 +119,7 @@ METHODS = {
         "exclude": BOOLEANS | {"one column more"},
         "free": MONEY,
         "holds": HOLDS,
+        "pace": PACE,
     },
     "changes": {"state": FOREIGN},
     "dismissed_alarms": {"state": FOREIGN},
@@ -162,6 +164,7 @@ def good_arguments(policy, rows, method=""):
         "exclude": rng.random((rows, ARMS)) < 0.5,
         "free": np.array([3.0, 4.0]),
         "holds": np.full((rows, ARMS, RESOURCES), 0.5),
+        "pace": np.array([0.5, 0.25]),
         "ticket": choice.ticket,
         "tickets": choice.ticket,
         "rewards": rng.random(rows),

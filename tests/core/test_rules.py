@@ -64,6 +64,28 @@ def test_prices_of_one_lane_are_those_of_the_lanes(table):
         np.testing.assert_array_equal(prices, expected)
 
 
+@compares(dual.tightness, dual.tightness_of_one)
+@given(tables(money, paces_even))
+def test_the_tightness_of_one_pace_is_that_of_all(table):
+    rho, even = table
+    found = dual.tightness(rho[None], even)[0]
+    for at in np.ndindex(rho.shape):
+        assert dual.tightness_of_one(rho[at].item(), even[at].item()) == found[at] >= 1.0
+
+
+@given(tables(positions, energies, money, paces_even), st.integers(1, 5), st.data())
+def test_paced_price_steps_one_by_one_are_those_of_all_decisions_at_once(table, steps, data):
+    position, energy, rho, even = table
+    excess = data.draw(arrays(np.float64, (steps, *position.shape), elements=excesses))
+    tight = dual.tightness(np.tile(rho, (steps, 1, 1)), even)
+    moved, _ = dual.value_steps(position, energy, excess, tight)
+    for at in np.ndindex(position.shape):
+        one = position[at].item(), energy[at].item()
+        for step in range(steps):
+            one = dual.value_step_of_one(*one, excess[(step, *at)].item(), tight[(step, *at)].item())
+        assert one[0] == moved[at]
+
+
 @compares(dual.value_steps, dual.value_step_of_one)
 @given(tables(positions, energies), st.integers(1, 5), st.data())
 def test_price_steps_one_by_one_are_those_of_all_decisions_at_once(table, steps, data):
