@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -29,6 +29,8 @@ INTERACTIONS_MAX = 512
 # What an arm costs besides its features, in multiplications.
 ARM_WORK_MIN = 256
 NOT_STARTED = "not_started"
+# The first version of the rules in which a retired arm does not exclude an action at its place.
+OWN_ACTIONS_RULES = 4
 RETIRED, PAUSED = "retired", "paused"
 # What the service adds to a configuration.
 _OWN = ("rules", "units", "arm_units", "holdout_since", "retired_since")
@@ -82,15 +84,21 @@ class Campaign:
         """The time zone whose calendar the windows follow."""
         return ZoneInfo(self.config.get("timezone", "UTC"))
 
-    def hold_of(self, own: Mapping[str, float] | None) -> list[int]:
+    def hold_of(self, own: Mapping[str, float] | None, defaults: Sequence[int] | None = None) -> list[int]:
         """Returns the hold of an arm with these max costs of its own, in millionths."""
-        defaults = zip(self.resources, self.max_costs, strict=True)
-        return [micros(own[resource]) if own and resource in own else default for resource, default in defaults]
+        known = zip(self.resources, defaults or self.max_costs, strict=True)
+        return [micros(own[resource]) if own and resource in own else default for resource, default in known]
 
     @cached_property
     def holds(self) -> list[list[int]]:
-        """The hold of every arm, in millionths."""
-        return [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
+        """The hold of every arm, in millionths.
+
+        An arm that is not chosen may have a larger max cost than its resource by now; it does not count.
+        """
+        holds = [self.hold_of(arm.get("max_cost")) for arm in self.config["arms"]]
+        for arm in self.inactive:
+            holds[arm] = [*map(min, holds[arm], self.max_costs)]
+        return holds
 
     @cached_property
     def named_arms(self) -> tuple[Sequence[str | None], Sequence[str | None]]:
@@ -244,6 +252,11 @@ class Campaign:
             paced=bool(self.windows),
             rules=self.rules,
         )
+
+    @cached_property
+    def action_policy(self) -> SquareCBwK:
+        """The policy for requests that bring their own arms, of which none is retired."""
+        return replace(self.policy, retired=()) if self.inactive and self.rules >= OWN_ACTIONS_RULES else self.policy
 
     @cached_property
     def shadows(self) -> bool:

@@ -20,6 +20,7 @@ def check_new_config(config: Mapping[str, Any]) -> None:
     """Raises Invalid if the configuration of a new campaign does not fit together, or if no arm could be paid."""
     try:
         check_config({**config, "rules": RULES_VERSION})
+        _check_windows(config)
     except Misfit as misfit:
         raise Invalid("the body cannot be taken as it is", errors=[misfit.error]) from None
     short = _unpayable(config)
@@ -38,8 +39,10 @@ def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
             raise Misfit(f"resources.{index}.max_cost", "must be at least that of every active arm")
     check_config(config)
     costs = [name for name in ("resources", "arms", "add_arms") if any(map(_may_cost, changes.get(name) or ()))]
-    if costs and _unpayable(config):
-        raise Misfit(costs[0], _UNPAYABLE)
+    if costs:
+        _check_windows(config)
+        if _unpayable(config):
+            raise Misfit(costs[0], _UNPAYABLE)
 
 
 def _may_cost(change: Mapping[str, Any]) -> bool:
@@ -49,10 +52,15 @@ def _may_cost(change: Mapping[str, Any]) -> bool:
 
 def _unpayable(config: Mapping[str, Any]) -> list[int]:
     """Returns the resources whose whole budget is less than an arm may cost, if that is so for every arm."""
-    campaign = Campaign(number=0, id=config["id"], version=0, config=dict(config))
-    offered = [hold for index, hold in enumerate(campaign.holds) if campaign.inactive.get(index) != RETIRED]
+    campaign, offered = _offered(config)
     short = [{j for j, budget in enumerate(campaign.budgets) if hold[j] > budget} for hold in offered]
     return sorted(set().union(*short)) if all(short) else []
+
+
+def _offered(config: Mapping[str, Any]) -> tuple[Campaign, list[list[int]]]:
+    """Returns the campaign, and the holds of the arms that are not retired."""
+    campaign = Campaign(number=0, id=config["id"], version=0, config=dict(config))
+    return campaign, [hold for arm, hold in enumerate(campaign.holds) if campaign.inactive.get(arm) != RETIRED]
 
 
 def check_config(config: Mapping[str, Any]) -> None:
@@ -72,7 +80,6 @@ def check_config(config: Mapping[str, Any]) -> None:
     campaign = Campaign(number=0, id=config["id"], version=0, config=known)
     for index, arm in enumerate(config["arms"]):
         _check_arm(f"arms.{index}", arm, limits, campaign.arm_encoder)
-    _check_windows(campaign)
     blocks = len(campaign.arms) if config["model"] == "per_arm" else 1
     if config["policy"]["oracle"]["kind"] == "newton" and blocks * (campaign.dimension + 1) ** 2 > PARAMETERS_MAX:
         raise Misfit(
@@ -106,10 +113,10 @@ def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int
         raise Misfit(field, "must be at most that of its resource")
 
 
-def _check_windows(campaign: Campaign) -> None:
-    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.inactive]
+def _check_windows(config: Mapping[str, Any]) -> None:
+    campaign, offered = _offered(config)
     for window in campaign.windows:
-        if playable and all(hold[window.resource] > window.limit for hold in playable):
+        if offered and all(hold[window.resource] > window.limit for hold in offered):
             raise Misfit(f"resources.{window.resource}.windows", "must have limits that pay for at least one arm")
 
 

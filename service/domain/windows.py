@@ -96,16 +96,23 @@ def changed(limits: Sequence[Limit], change: Mapping[str, Any]) -> list[Limit]:
     return [*others, Limit(*key, change["starts_at"], change["ends_at"], account)]
 
 
-def reasons(choice: Choice, holds: NDArray[Any], excluded: NDArray[np.bool_], free: Sequence[int]) -> tuple[str, ...]:
+def reasons(
+    choice: Choice,
+    holds: NDArray[Any],
+    excluded: NDArray[np.bool_],
+    free: Sequence[int],
+    exits_at: Sequence[int] | None = None,
+) -> tuple[str, ...]:
     """Returns the reasons of n decisions, WINDOW_EXHAUSTED where limits alone make every arm too dear.
 
     holds: (arms, d) or (n, arms, d). excluded: (n, arms), by the request or inactive. free: what could be held before
-    the first of them without limits.
+    the first of them without limits. exits_at: with no more than that left the policy plays nothing any more.
     """
     amounts = np.broadcast_to(holds, (*excluded.shape, len(free)))
     rest, found = np.array(free), []
     for row, (reason, arm) in enumerate(zip(choice.reason, choice.arm.tolist(), strict=True)):
-        if reason == BUDGET_EXHAUSTED and (~excluded[row] & (amounts[row] <= rest).all(axis=1)).any():
+        payable = (amounts[row] <= rest).all(axis=1) if exits_at is None else (rest > exits_at).all()
+        if reason == BUDGET_EXHAUSTED and (~excluded[row] & payable).any():
             reason = WINDOW_EXHAUSTED
         if arm != NULL_ARM:
             rest = rest - amounts[row, arm]

@@ -276,7 +276,8 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
         actions = list(request.actions or ())
         arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
         ids = [str(action["id"]) for action in actions]
-        holds = np.array([campaign.hold_of(action.get("max_cost")) for action in actions], dtype=np.float64)
+        declared = [campaign.hold_of(action.get("max_cost"), campaign.dearest) for action in actions]
+        holds = np.array(declared, dtype=np.float64)
         if (holds > campaign.dearest).any():
             limits = dict(zip(campaign.resources, map(amount, campaign.dearest), strict=True))
             return Invalid(f"actions: a max_cost may be at most that of an arm: {limits}", kind="invalid-actions")
@@ -291,7 +292,7 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
     features = campaign.features(context, arms)
     uniforms, free = campaign.uniforms(locked.state.round.item(), 1), locked.ledger.free()
     pace = pace_of(locked) if locked.ledger.limits else None
-    choice = campaign.policy.decide(
+    choice = campaign.action_policy.decide(
         locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, pace=pace
     )
     if pace is not None and BUDGET_EXHAUSTED in choice.reason:
@@ -312,7 +313,9 @@ def _whole(holds: Vectors) -> list[list[int]]:
 def _with_window_reasons(
     locked: LockedCampaign, choice: Choice, holds: Sequence[Sequence[int]] | Vectors, excluded: NDArray[np.bool_]
 ) -> Choice:
-    return choice._replace(reason=reasons(choice, np.asarray(holds), excluded, locked.ledger.free_without_limits()))
+    free, campaign = locked.ledger.free_without_limits(), locked.campaign
+    exits_at = campaign.dearest if campaign.policy.variant.exits else None
+    return choice._replace(reason=reasons(choice, np.asarray(holds), excluded, free, exits_at))
 
 
 def _excluded(campaign: Campaign, requests: Sequence[Decide]) -> NDArray[np.bool_]:

@@ -345,7 +345,7 @@ class Transactions:
                 administer.renew_estimate(connection, locked, len(decides))
             if existing:
                 locked.earlier = _earlier(connection, locked, decides, existing)
-            if decides and locked.campaign.windows and locked.status == "active":
+            if decides and locked.campaign.windows:
                 windows.roll_over(connection, locked)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))

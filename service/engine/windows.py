@@ -55,22 +55,24 @@ def read_earlier(connection: Connection, locked: LockedCampaign, decisions: Sequ
     known = {(limit.key, limit.starts_at) for limit in (*ledger.limits, *ledger.earlier)}
     wanted = (_table.c.campaign == locked.campaign.number, _table.c.ends_at > min(times))
     rows = connection.execute(select(_table).where(*wanted, _table.c.starts_at <= max(times))).mappings()
-    found = [_limit(row) for row in rows]
+    found = [limit for limit in map(_limit, rows) if any(map(limit.covers, times))]
     ledger.earlier = [*ledger.earlier, *(limit for limit in found if (limit.key, limit.starts_at) not in known)]
 
 
 def roll_over(connection: Connection, locked: LockedCampaign) -> None:
-    """Begins the accounts of the periods that a decision now would be the first of."""
-    ledger, now = locked.ledger, locked.now
-    begun = due(locked.campaign.windows, ledger.limits, now)
-    if not begun:
+    """Begins the accounts of the periods that a decision now would be the first of; other periods are over."""
+    campaign, ledger, now = locked.campaign, locked.ledger, locked.now
+    is_over = locked.state.round.item() >= campaign.horizon or campaign.outside_flight(now) is not None
+    if is_over or locked.status != "active":
         return
+    # Another process may have rolled over between the begin of this transaction and its lock: both periods were read.
     ledger.earlier = [*ledger.earlier, *(limit for limit in ledger.limits if not limit.covers(now))]
-    for window in begun:
-        start, end = bounds(window.period, now, locked.campaign.zone)
+    ledger.limits = [limit for limit in ledger.limits if limit.covers(now)]
+    for window in due(campaign.windows, ledger.limits, now):
+        start, end = bounds(window.period, now, campaign.zone)
         # A period does not overlap the last one, also if the rules of the time zone have changed meanwhile.
         of_window = (_table.c.resource == window.resource, _table.c.period == window.period)
-        ended = select(func.max(_table.c.ends_at)).where(_table.c.campaign == locked.campaign.number, *of_window)
+        ended = select(func.max(_table.c.ends_at)).where(_table.c.campaign == campaign.number, *of_window)
         start = max(start, connection.execute(ended.where(_table.c.ends_at > start)).scalar() or start)
         _begin(locked, window, start, end)
 

@@ -302,3 +302,43 @@ def test_a_key_is_only_made_for_campaigns_that_exist(call):
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:cbwk:problem:campaign-not-found")
     assert good(call("GET", "/admin/keys"))["items"] == []
     good(call("POST", "/admin/keys", json=body | {"campaigns": ["c"]}), 201)
+
+
+def test_an_arm_can_be_paused_and_retired_though_a_window_pays_for_no_other(call):
+    resources = [{"id": "usd", "budget": 10, "max_cost": 1, "windows": [{"period": "day", "limit": 0.75}]}]
+    create(call, arms=[{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.5}}], resources=resources)
+    patch(call, arms=[{"id": "b", "status": "paused"}])
+    assert decide(call, "d1")["reason"] == "window_exhausted"
+    patch(call, retire_arms=["b"])
+    assert refused(call, resources=[{"id": "usd", "windows": [{"period": "day", "limit": 0.7}]}])
+
+
+def shared_arms(*costs):
+    arms = [{"id": f"arm{at}", "features": [0.1], "max_cost": {"usd": cost}} for at, cost in enumerate(costs)]
+    return {"model": "shared", "arm_features": {"dimension": 1}, "arms": arms}
+
+
+ACTIONS = [{"id": "x", "features": [0.2]}, {"id": "y", "features": [0.3]}]
+
+
+def test_a_paused_arm_excludes_no_action_at_its_place(call, database):
+    create(call, **shared_arms(1, 1))
+    patch(call, arms=[{"id": "arm0", "status": "paused"}])
+    assert decide(call, "d1", actions=ACTIONS, exclude=["y"])["arm"] == "x"
+    assert is_sound(call, database)
+
+
+def test_an_action_without_a_max_cost_holds_that_of_the_dearest_arm(call):
+    create(call, **shared_arms(0.25, 0.5))
+    assert decide(call, "d1", actions=ACTIONS)["hold"] == {"usd": 0.5}
+    dear = [ACTIONS[0] | {"max_cost": {"usd": 0.75}}]
+    answer = call("POST", "/decide", json=decide_body("d2") | {"actions": dear})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:cbwk:problem:invalid-actions")
+
+
+def test_a_paused_arm_that_costs_more_than_its_resource_does_not_raise_the_max_cost_of_actions(call):
+    create(call, **shared_arms(0.25, 0.9))
+    patch(call, arms=[{"id": "arm1", "status": "paused"}], resources=[{"id": "usd", "max_cost": 0.5}])
+    dear = [ACTIONS[0] | {"max_cost": {"usd": 0.75}}]
+    assert call("POST", "/decide", json=decide_body("d1") | {"actions": dear}).status_code == 422
+    assert decide(call, "d2", actions=ACTIONS)["hold"] == {"usd": 0.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from copy import deepcopy
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -185,6 +186,38 @@ def test_two_replicas_roll_a_window_over_once(clocked_database, migrated_url):
         asyncio.run(main(other))
     assert windows(clocked_database) == [("hour", hour, 6, 6, 0) for hour in range(3)]
     assert is_right(clocked_database)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)  # SQLite serves one process
+def test_a_replica_whose_clock_lags_behind_a_roll_over_holds_in_the_new_period_only(clocked_database, migrated_url):
+    late = deepcopy(clocked_database.clock)
+
+    async def main(other):
+        async with running(clocked_database) as one, running(other) as two:
+            await one.submit(CreateCampaign(config(resources=resources(("hour", 6)))))
+            await asked(one, "a")
+            clocked_database.clock.micros = NOON + HOUR
+            await asked(one, "b")
+            late.micros = NOON + HOUR - 20
+            assert (await asked(two, "c", "d"))[0]["reason"] == "policy"
+
+    clocked_database.clock.micros = late.micros = NOON
+    with ClockedDatabase.with_clock(migrated_url, late) as other:
+        asyncio.run(main(other))
+    assert windows(clocked_database) == [("hour", 0, 6, 1, 0), ("hour", 1, 6, 3, 0)]
+    assert is_right(clocked_database)
+
+
+def test_a_campaign_outside_its_flight_begins_no_period(clocked_database):
+    async def main():
+        async with running(clocked_database) as engine:
+            start = {"resources": resources(("hour", 6)), "starts_at": "2099-01-01T00:00:00Z"}
+            await engine.submit(CreateCampaign(config(**start)))
+            assert (await asked(engine, "a"))[0]["reason"] == "not_started"
+
+    clocked_database.clock.micros = NOON
+    asyncio.run(main())
+    assert windows(clocked_database) == []
 
 
 def test_limits_change_while_the_period_runs(clocked_database):
