@@ -52,12 +52,26 @@ def checked_free(free: ArrayLike, lanes: int, resources: int) -> Array:
     return given
 
 
-def checked_pace(pace: ArrayLike, resources: int) -> Array:
-    """Return what a round may cost, (1, d): positive numbers, infinite where nothing limits it."""
+def checked_pace(pace: ArrayLike, rows: int, resources: int) -> Array:
+    """Return what a round may cost, (1 or n, d): positive numbers, infinite where nothing limits it."""
     given = as_array("pace", pace)
-    if given.dtype.kind not in "iuf" or given.shape != (resources,) or not (given > 0).all():
-        raise ValueError(f"pace must be positive numbers of shape {(resources,)}, got {given.dtype} of {given.shape}")
-    return given.astype(np.float64)[None]
+    given = given[None] if given.ndim == 1 else given
+    is_right = given.dtype.kind in "iuf" and given.shape in ((1, resources), (rows, resources)) and (given > 0).all()
+    if not is_right:
+        raise ValueError(
+            f"pace must be positive numbers of shape {(resources,)} or {(rows, resources)}, "
+            f"got {given.dtype} of {given.shape}"
+        )
+    return given.astype(np.float64)
+
+
+def checked_prices(prices: ArrayLike, lanes: int, resources: int) -> Array:
+    """Return what is added to the prices, (1 or lanes, d): numbers that are not negative."""
+    given = finite("prices", np.atleast_2d(numbers("prices", prices)), (None, resources))
+    if len(given) not in (1, lanes) or (given < 0).any():
+        message = f"prices must not be negative, for all lanes or for each of {lanes}"
+        raise ValueError(f"{message}, got {given.min()} for {len(given)}")
+    return given
 
 
 def checked_arms(arm: ArrayLike, rows: int, last: int) -> Integers:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cbwk_core.arguments import checked_retired, positive_or_auto
-from cbwk_core.arrays import Array, finite
+from cbwk_core.arguments import checked_exclude, checked_holds, checked_retired, positive_or_auto
+from cbwk_core.arrays import Array, Mask, finite
 from cbwk_core.oracles.aggregate import Aggregate
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.halves import forgotten_rewards, halves_of
@@ -52,6 +52,8 @@ class Configuration:
     unit: Any = field(default=None, repr=False)
     arm_unit: Any = field(default=None, repr=False)
     paced: bool = field(default=False, repr=False)
+    must_play: bool = field(default=False, repr=False)
+    floor_arm: int | None = field(default=None, repr=False)
     rules: int = field(default=RULES_VERSION, repr=False)
 
     null_arm = NULL_ARM
@@ -75,7 +77,19 @@ class Configuration:
             raise ValueError(f"rules must be one of {RULES_KNOWN}, got {self.rules!r}")
         for name in ("gamma", "z"):
             object.__setattr__(self, name, positive_or_auto(name, getattr(self, name)))
+        self._check_floor()
         _ = self.regressor
+
+    def _check_floor(self) -> None:
+        if self.must_play is not True:
+            if self.must_play is not False or self.floor_arm is not None:
+                raise ValueError(f"floor_arm needs must_play=True, got {self.must_play!r} and {self.floor_arm!r}")
+            return
+        if self.floor_arm is None or self.floor_arm in self.retired:
+            raise ValueError(f"must_play needs a floor_arm that is not retired, got {self.floor_arm!r}")
+        if not self.variant.value_prices or self.rules < 4:
+            raise ValueError(f"must_play needs the practical preset of rules 4, got {self.preset!r} of {self.rules}")
+        object.__setattr__(self, "floor_arm", self.problem.floor_arm)
 
     @cached_property
     def problem(self) -> Problem:
@@ -89,6 +103,7 @@ class Configuration:
             max_cost=self.max_cost,
             unit=self.unit,
             arm_unit=self.arm_unit,
+            floor_arm=self.floor_arm,
         )
 
     @cached_property
@@ -102,12 +117,18 @@ class Configuration:
         known = repr(self) if self.unit is None else f"{self!r} unit {self.unit}"
         known = known if self.arm_unit is None else f"{known} arm_unit {self.arm_unit}"
         known = f"{known} paced" if self.paced else known
+        known = f"{known} floor {self.floor_arm}" if self.must_play else known
         return known if self.rules == 1 else f"{known} rules {self.rules}"
 
     @property
     def surprise_in_own_root(self) -> bool:
         """Whether the square of a surprising cost counts in the root of its own price step (rules/dual.py)."""
         return self.rules >= 3
+
+    @property
+    def prices_rest(self) -> bool:
+        """Whether prices stay where they are while no arm can be paid, as after the end of a day's limit."""
+        return self.rules >= 5 and self.paced and self.variant.value_prices
 
     @cached_property
     def tries_plausible_arms(self) -> bool:
@@ -209,3 +230,28 @@ class Configuration:
         lifted[..., :-1] = x
         lifted[..., -1] = 1.0
         return lifted
+
+    @cached_property
+    def active(self) -> Mask | None:
+        """Arms that are not retired, (arms,); None if none is."""
+        if not self.retired:
+            return None
+        active = np.ones(self.arms, dtype=bool)
+        active[list(self.retired)] = False
+        return active
+
+    def asked(self, exclude: ArrayLike | None, rows: int, candidates: int) -> Mask | None:
+        """Candidates that are neither excluded nor retired, (n, candidates); None if that is all of them."""
+        active = self.active if candidates == self.arms else None
+        if exclude is None:
+            return None if active is None else np.broadcast_to(active, (rows, candidates))
+        excluded = checked_exclude(exclude, rows, candidates)
+        return ~excluded if active is None else ~excluded & active
+
+    def holds(self, holds: ArrayLike | None, rows: int, candidates: int) -> Array:
+        """(1 or n, candidates, d) in the caller's units."""
+        if holds is not None:
+            return checked_holds(holds, rows, candidates, self.problem.dearest)
+        if candidates == self.arms:
+            return self.problem.hold[None]
+        return np.broadcast_to(self.problem.dearest, (1, candidates, self.resources))

@@ -14,25 +14,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cbwk_core import model as models
+from cbwk_core import must_play, single, snapshot, stage_estimate, two_stage
 from cbwk_core import round as rows_round
-from cbwk_core import single, snapshot, stage_estimate, two_stage
 from cbwk_core.arguments import (
     checked_arms,
-    checked_exclude,
     checked_free,
-    checked_holds,
     checked_learn,
     checked_pace,
+    checked_prices,
     checked_uniforms,
 )
-from cbwk_core.arrays import Array, Integers, Mask, are_finite, finite, folded, frozen
+from cbwk_core.arrays import Array, Integers, are_finite, finite, folded, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.halves import split
+from cbwk_core.quoting import quote
 from cbwk_core.round import Request
 from cbwk_core.rules import dual
 from cbwk_core.rules.noise import first_residuals, mean_squares
 from cbwk_core.single import Single
-from cbwk_core.state import Quote, State, columns, new_books, read_books
+from cbwk_core.state import Quote, State, new_books, read_books, width_of
 from cbwk_core.ticket import NULL_ARM, Choice, Ticket, checked_ticket
 
 
@@ -54,6 +54,8 @@ class SquareCBwK(Configuration):
     unit, arm_unit: what costs, and the noise of each arm's costs, are counted in; None is the largest and each own
         max cost. A successor with other max costs keeps both, so that open tickets and residuals keep their meaning.
     paced: whether `decide` gets a `pace`; prices of `practical` then rise as far as it is below the even pace.
+    must_play, floor_arm: every request gets an arm as long as one can be paid. What the floor arm needs for the rounds
+        left stays in reserve, and arms are judged by what they earn beyond it (`must_play.py`).
     stage_one: "uniform" draws its arms instead of playing them in the paper's order; with "logged" the caller also
         keeps its outcomes.
     rules: the version of the rules, so that a stored campaign goes on as it began.
@@ -92,7 +94,7 @@ class SquareCBwK(Configuration):
             raise ValueError(f"lanes must be a whole number of at least 1, got {lanes!r}")
         start = None if self.variant.value_prices else dual.entropic_start(lanes, self.resources)
         return State(
-            books=new_books(lanes, self.resources, start),
+            books=new_books(lanes, self.resources, start, has_floor=self.must_play),
             oracle=self.regressor.init(lanes),
             residuals=frozen(first_residuals(lanes, 1 + self.resources)),
             stage=two_stage.first_stage(self, lanes),
@@ -101,7 +103,7 @@ class SquareCBwK(Configuration):
     def quote(self, state: State) -> Quote:
         """Prices, pace and learning rate of the next decision."""
         self._lanes(state)
-        return rows_round.quote(self, self.problem.rows, state, self.forgotten(state.oracle))
+        return quote(self, self.problem.rows, state, self.forgotten(state.oracle))
 
     def decide(
         self,
@@ -112,6 +114,9 @@ class SquareCBwK(Configuration):
         free: ArrayLike | None = None,
         holds: ArrayLike | None = None,
         pace: ArrayLike | None = None,
+        prices: ArrayLike | None = None,
+        kept: ArrayLike | None = None,
+        floor: int | None = None,
     ) -> Choice:
         """Choose an arm for each of n requests; the state does not advance.
 
@@ -119,13 +124,15 @@ class SquareCBwK(Configuration):
         exclude: (n, candidates) bool, candidates not to play (also the padding of ragged requests).
         free: (d,) what the caller's ledger has left, in its units; without it the policy's own account decides.
         holds: (candidates, d) or (n, candidates, d) where a request's holds differ from the policy's max costs.
-        pace: (d,) what a round may cost where that is less than the policy's own pace, in the caller's units.
+        pace: (d,) or (n, d) what a round may cost where that is less than the policy's own pace, in the caller's units.
+        prices: (d,) or (lanes, d), added to the policy's own, in rewards per caller's unit: see `shared_prices`.
+        kept: must play: (d,) what must stay free for the floor arm, in place of the policy's own reserve.
+        floor: must play: which candidate is the floor arm, if candidates are not the arms; -1 if none is.
         """
-        one = self._single if exclude is None and holds is None else None
-        if one is not None and (choice := one.decide(state, features, uniforms, free, pace)) is not None:
+        one = self._single if exclude is None and holds is None and kept is None and floor is None else None
+        if one is not None and (choice := one.decide(state, features, uniforms, free, pace, prices)) is not None:
             return choice
-        lanes = self._lanes(state)
-        x = self.checked_features(features)
+        lanes, x = self._lanes(state), self.checked_features(features)
         rows = len(x)
         if lanes not in (1, rows):
             raise ValueError(f"a state of {lanes} lanes decides {lanes} requests at once, got {rows}")
@@ -135,10 +142,12 @@ class SquareCBwK(Configuration):
             x,
             predictions,
             leverage if self.variant.value_prices else None,
-            self._asked(exclude, rows, candidates),
-            self._holds(holds, rows, candidates),
+            self.asked(exclude, rows, candidates),
+            self.holds(holds, rows, candidates),
             checked_uniforms(uniforms, rows),
-            None if pace is None else checked_pace(pace, self.resources) / self.problem.unit,
+            None if pace is None else checked_pace(pace, rows, self.resources) / self.problem.unit,
+            None if prices is None else checked_prices(prices, lanes, self.resources) * self.problem.unit,
+            must_play.checked_floor(self, kept, floor, candidates),
         )
         account = self._account(state, free)
         return rows_round.decide(self, self.problem.rows, state, self.forgotten(state.oracle), request, account)
@@ -155,6 +164,12 @@ class SquareCBwK(Configuration):
             found: tuple[Array, Array | None] = oracle.predict_with_leverage(state.oracle, lifted)
             return found
         return oracle.predict(state.oracle, lifted), oracle.spread(state.oracle, lifted)
+
+    def reserve(self, state: State, rounds: float) -> Array:
+        """Must play: what the floor arm needs for that many rounds, (lanes, d) in the caller's units."""
+        self._lanes(state)
+        checked = must_play.checked_rounds(self, rounds, len(state.books))
+        return must_play.needed(self.problem, must_play.costs_of(state), checked)
 
     def changes(self, state: State) -> Integers:
         """How often the oracle has restarted because the world has changed, (lanes,); 0 if it does not watch."""
@@ -201,8 +216,7 @@ class SquareCBwK(Configuration):
         weight = (real & checked_learn(learn, rows)).astype(np.float64)
         if not rows:
             return state
-        target = self._targets(reward, cost)
-        paid = cost * real[:, None]
+        target, paid = self._targets(reward, cost), cost * real[:, None]
         released = rows_round.release(self, state, tickets, paid, target, weight, settled=real)
         return rows_round.teach(self, self._update(released), released, tickets, target, weight)
 
@@ -272,8 +286,7 @@ class SquareCBwK(Configuration):
         """Undelayed loops: for each row in order exactly commit, then settle."""
         if self._single is not None and (after := self._single.learn(state, features, arm, rewards, costs)):
             return after
-        lanes = self._lanes(state)
-        x = self.checked_features(features)
+        lanes, x = self._lanes(state), self.checked_features(features)
         rows = len(x)
         arms = checked_arms(arm, rows, (x.shape[1] if self.model == "shared" else self.arms) - 1)
         reward = finite("rewards", rewards, (rows,))
@@ -282,9 +295,10 @@ class SquareCBwK(Configuration):
             raise ValueError(f"rows must be a multiple of the state's {lanes} lanes, got {rows}")
         for part in folded(rows, lanes):
             predictions, _ = self._predicted(state, x[part])
-            holds = self._holds(None, lanes, predictions.shape[1])
+            holds = self.holds(None, lanes, predictions.shape[1])
             request = Request(x[part], predictions, None, None, holds, np.zeros(lanes))
-            ticket = rows_round.ticket(self, self.quote(state), request, state.round, arms[part])
+            base = must_play.base_of(self, lanes, predictions.shape[1]) if self.must_play else None
+            ticket = rows_round.ticket(self, self.quote(state), request, state.round, arms[part], base)
             state = self.settle(self.commit(state, ticket), ticket, reward[part], cost[part])
         return state
 
@@ -344,7 +358,8 @@ class SquareCBwK(Configuration):
 
     def read_books(self, numbers: ArrayLike) -> Array:
         """Stored books as this version of the library has them: (lanes, columns)."""
-        return read_books(numbers, self.resources, value_prices=self.variant.value_prices)
+        prices = self.variant.value_prices
+        return read_books(numbers, self.resources, value_prices=prices, has_floor=self.must_play)
 
     def encode_model(self, state: State) -> bytes:
         """The model of the state as bytes that any policy of the same shape decodes, whatever its budgets."""
@@ -365,32 +380,7 @@ class SquareCBwK(Configuration):
 
     @cached_property
     def _width(self) -> int:
-        return columns(self.resources).width
-
-    @cached_property
-    def _active(self) -> Mask | None:
-        """Arms that are not retired, (arms,); None if none is."""
-        if not self.retired:
-            return None
-        active = np.ones(self.arms, dtype=bool)
-        active[list(self.retired)] = False
-        return active
-
-    def _asked(self, exclude: ArrayLike | None, rows: int, candidates: int) -> Mask | None:
-        """Candidates that are neither excluded nor retired, (n, candidates); None if that is all of them."""
-        active = self._active if candidates == self.arms else None
-        if exclude is None:
-            return None if active is None else np.broadcast_to(active, (rows, candidates))
-        excluded = checked_exclude(exclude, rows, candidates)
-        return ~excluded if active is None else ~excluded & active
-
-    def _holds(self, holds: ArrayLike | None, rows: int, candidates: int) -> Array:
-        """(1 or n, candidates, d) in the caller's units."""
-        if holds is not None:
-            return checked_holds(holds, rows, candidates, self.problem.dearest)
-        if candidates == self.arms:
-            return self.problem.hold[None]
-        return np.broadcast_to(self.problem.dearest, (1, candidates, self.resources))
+        return width_of(self.resources, has_floor=self.must_play)
 
     def _account(self, state: State, free: ArrayLike | None) -> Array:
         """What is free to hold, (lanes, d): by the caller's ledger, or by the policy's own account."""

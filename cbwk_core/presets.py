@@ -9,9 +9,10 @@ from math import sqrt
 # `practical` only γ with the kernel oracle. 3: a baseline's decision has the value of its own arm, and in `practical` a
 # surprising cost counts in the root of its own price step. 4: in `practical` with a model per arm, an arm is tried by
 # how plausible it is that it is the best, with a noise of its own; dear arms have limits, alarms go on trial, and costs
-# are learnt before their reward (DESIGN.md, "Presets, and versions of the rules").
-RULES_VERSION = 4
-RULES_KNOWN = (1, 2, 3, 4)
+# are learnt before their reward. 5: with windows, prices rest while nothing can be paid (DESIGN.md, "Presets, and
+# versions of the rules").
+RULES_VERSION = 5
+RULES_KNOWN = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -135,3 +136,9 @@ BLIND_COUNT = 30
 # A budget of at most this many max costs is given out as it is asked for, blind or not. A caller who asks for a hundred
 # decisions at once, and could have them, would take null for a fault; and so little money buys little learning.
 UNPACED_BUDGET_MAX = 128.0
+# Must play. The risk of each test that the reserve is enough; a run has about ten tests that differ, so at most one run
+# in a hundred fails (rules/reserve.py).
+RESERVE_RISK = 0.001
+# The least pace beyond the floor that a price step is scaled to, as a share of the even pace: a floor that takes the
+# whole budget leaves none, and a step would have no bound.
+SURPLUS_SHARE_MIN = 0.02

@@ -53,6 +53,7 @@ class Problem:
     max_cost: tuple[tuple[float, ...], ...]  # per arm and resource, in the caller's units: the hold of a decision
     units: tuple[float, ...] | None = None  # of each resource, in the caller's units; None: the largest max cost
     arm_units: tuple[tuple[float, ...], ...] | None = None  # as max_cost; None: max_cost
+    floor_arm: int | None = None  # the arm that every round must be able to pay; None: null may be played at any time
 
     @classmethod
     def of(
@@ -66,6 +67,7 @@ class Problem:
         max_cost: ArrayLike = 1.0,
         unit: ArrayLike | None = None,
         arm_unit: ArrayLike | None = None,
+        floor_arm: int | None = None,
     ) -> Problem:
         """Broadcast and check: `budget` and `unit` one number or one per resource, the others also per arm."""
         least = {"arms": 0, "dimension": 1, "resources": 1, "horizon": 1}
@@ -85,6 +87,8 @@ class Problem:
         arm_units = None if arm_unit is None else broadcast("arm_unit", arm_unit, hold.shape)
         if arm_units is not None and (arm_units < 0).any():
             raise ValueError(f"arm_unit must not be negative, got {arm_units.min()}")
+        if floor_arm is not None and (isinstance(floor_arm, bool) or floor_arm not in range(arms)):
+            raise ValueError(f"floor_arm must be one of the {arms} arms, got {floor_arm!r}")
         return cls(
             int(arms),
             int(dimension),
@@ -94,6 +98,7 @@ class Problem:
             tuple(tuple(row) for row in hold.tolist()),
             None if units is None else tuple(units.tolist()),
             None if arm_units is None else tuple(tuple(row) for row in arm_units.tolist()),
+            None if floor_arm is None else int(floor_arm),
         )
 
     @cached_property

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbwk_core import two_stage
+from cbwk_core import must_play, two_stage
 from cbwk_core.arrays import Array, Integers, Mask, folded, frozen
 from cbwk_core.configuration import Configuration
 from cbwk_core.problem import ProblemRows
-from cbwk_core.rules import dual, gamma, pace
+from cbwk_core.quoting import delay_of, paces_of, quote, rest_of
+from cbwk_core.rules import dual, pace
 from cbwk_core.rules.dear_arms import try_limits
 from cbwk_core.rules.inverse_gap import inverse_gap_weights, plausible_weights, played_share, sample, widths
 from cbwk_core.rules.lagrangian import direction, scores
-from cbwk_core.rules.noise import in_ranges, noise, summed_residuals
+from cbwk_core.rules.noise import in_ranges, summed_residuals
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
 from cbwk_core.ticket import (
     ALL_EXCLUDED,
@@ -45,7 +46,9 @@ class Request(NamedTuple):
     asked: Mask | None  # (n, candidates), neither excluded nor retired; None if that is all of them
     holds: Array  # (1 or n, candidates, d), in the caller's units
     uniforms: Array  # (n,)
-    pace: Array | None = None  # (1, d), what the caller allows a round to cost, in max costs
+    pace: Array | None = None  # (1 or n, d), what the caller allows a round to cost, in max costs
+    prices: Array | None = None  # (1, d), what the caller adds to the prices, per max cost
+    floor: must_play.Floor | None = None  # if the policy must play
 
 
 class Lanes(NamedTuple):
@@ -57,45 +60,9 @@ class Lanes(NamedTuple):
     quoted: Quote
 
 
-# What n requests get: probabilities (n, candidates + 1), null last; arms (n,), NULL_ARM for null; reasons (n,).
-Drawn = tuple[Array, Integers, tuple[str, ...]]
-
-
-def quote(policy: Configuration, problem: ProblemRows, state: State, gone: Array | float) -> Quote:
-    """Prices, pace and learning rate of the next decision; gone: the outcomes that the oracle has forgotten."""
-    if not policy.variant.value_prices:
-        terms = two_stage.terms(policy, state.stage)
-        prices = dual.entropic_prices(state.log_weights, state.stage.radius, terms.scale)
-        return Quote(prices, terms.pace, terms.gamma, np.ones((len(prices), 1)))
-    rounds, learnt = state.books[:, ROUND], state.books[:, LEARNT]
-    rho, blocking = _paces(problem, state, state.held, state.predicted, rounds)
-    prices = dual.value_prices(state.position, state.value / np.maximum(rounds, 1.0), problem.rho)
-    u = direction(prices)[:, None]
-    variance = noise(state.residuals, learnt, u if policy.ranges is None else u * problem.ranges)
-    if policy.gamma == "auto":
-        mean = variance.mean(axis=1)
-        rate = gamma.practical_gamma(policy.arms + 1, policy.parameters, rounds, mean, learnt, gone)
-    else:
-        rate = np.full((len(rho), 1), float(policy.gamma))
-    return Quote(prices, rho, rate, variance, blocking)
-
-
-def _paces(
-    problem: ProblemRows, state: State, held: Array, predicted: Array, rounds: Array
-) -> tuple[Array, Array | None]:
-    """`pace.paces` of a state's own account, with that much held and predicted, after that many rounds."""
-    unspent, delay, rest = problem.budgets - state.spent / problem.unit, _delay(state), _rest(problem, rounds)
-    return pace.paces(unspent, held / problem.unit, predicted, delay[:, None], rest[..., None])
-
-
-def _delay(state: State) -> Array:
-    """The mean number of rounds between a decision and its outcome, (lanes,)."""
-    return np.asarray(state.waited / np.maximum(state.books[:, SETTLED], 1.0))
-
-
-def _rest(problem: ProblemRows, rounds: Array) -> Array:
-    """The rounds left, at least 1."""
-    return np.maximum(problem.horizon - rounds, 1.0)
+# What n requests get: probabilities (n, candidates + 1), null last; arms (n,), NULL_ARM for null; reasons (n,); what
+# takes the place of null (n,), if the policy must play.
+Drawn = tuple[Array, Integers, tuple[str, ...], Integers | None]
 
 
 def decide(
@@ -104,10 +71,11 @@ def decide(
     """The choice for n requests, of one state or of as many lanes; account (lanes, d): what is free to hold."""
     rows, lanes = len(request.uniforms), len(state.books)
     rounds = state.books[:, ROUND] if rows == lanes else state.books[:, ROUND] + np.arange(rows)
-    quoted = quote(policy, problem, state, gone)
+    quoted = quote(policy, problem, state, gone, request.prices)
     quoted = quoted if request.pace is None else quoted._replace(rho=np.minimum(quoted.rho, request.pace))
-    weights, arm, reason = _draw(Lanes(policy, problem, state, quoted), request, rounds, account)
-    source = partial(ticket, policy, quoted, request, rounds, arm)
+    weights, arm, reason, base = _draw(Lanes(policy, problem, state, quoted), request, rounds, account)
+    resting = quoted.resting([each == BUDGET_EXHAUSTED for each in reason]) if policy.prices_rest else quoted
+    source = partial(ticket, policy, resting, request, rounds, arm, base)
     thought = Thought(frozen(request.predictions), frozen(quoted.prices), frozen(quoted.gamma))
     probability = weights[np.arange(rows), arm]
     return Choice(frozen(arm), frozen(probability), frozen(weights), reason, source, thought)
@@ -116,23 +84,22 @@ def decide(
 def _draw(lanes: Lanes, request: Request, rounds: Array, account: Array) -> Drawn:
     """Draw all rows at once; where money may run out within them, one by one, each from what the last one left."""
     rows = len(rounds)
-    plenty = rows == 0 or _is_plenty(lanes, account, rows)
+    plenty = rows == 0 or (request.floor is None and _is_plenty(lanes, account, rows))
     if plenty or len(account) == rows:
-        payable = None if plenty else affordable(lanes.policy, lanes.problem, account, request.holds)
-        return _draw_rows(lanes, request, rounds, payable)
+        return _draw_rows(lanes, request, rounds, None if plenty else account)
     # Whole numbers stay whole, unless holds are not: rounded down they would leave a part of what they take.
     whole = account.dtype.kind in "iu" and (request.holds == np.floor(request.holds)).all()
     left, drawn = account.astype(account.dtype if whole else np.float64), []
     for row in range(rows):
         one = _row(request, row)
-        payable = affordable(lanes.policy, lanes.problem, left, one.holds)
-        part = _draw_rows(lanes, one, rounds[row : row + 1], payable)
+        part = _draw_rows(lanes, one, rounds[row : row + 1], left)
         drawn.append(part)
         arm = part[1][0]
         if arm != NULL_ARM:
             left = left - one.holds[0, arm].astype(left.dtype)
-    weights, arms, reasons = zip(*drawn, strict=True)
-    return np.concatenate(weights), np.concatenate(arms), sum(reasons, ())
+    weights, arms, reasons, bases = zip(*drawn, strict=True)
+    base = None if request.floor is None else np.concatenate(bases)
+    return np.concatenate(weights), np.concatenate(arms), sum(reasons, ()), base
 
 
 def _is_plenty(lanes: Lanes, account: Array, rows: int) -> bool:
@@ -154,22 +121,27 @@ def affordable(policy: Configuration, problem: ProblemRows, account: Array, hold
     return np.asarray((account[:, None, :] >= holds).all(axis=2))
 
 
-def _draw_rows(lanes: Lanes, request: Request, rounds: Array, payable: Mask | None) -> Drawn:
-    """Mask first, then weigh, so that the probability is exact."""
+def _draw_rows(lanes: Lanes, request: Request, rounds: Array, account: Array | None) -> Drawn:
+    """Mask first, then weigh, so that the probability is exact; account (1 or n, d): None if it pays everything."""
     values = scores(_charged(lanes, request), direction(lanes.quoted.prices))
     rows, candidates = values.shape
     ended = rounds >= lanes.problem.horizon
-    allowed = None
-    if request.asked is not None or payable is not None or ended.any():
+    payable = None if account is None else affordable(lanes.policy, lanes.problem, account, request.holds)
+    allowed, base = None, None
+    if request.asked is not None or payable is not None or ended.any() or request.floor is not None:
         allowed = np.ones((rows, candidates), dtype=bool)
         for mask in (request.asked, payable, ~ended[:, None]):
             if mask is not None:
                 allowed[:, :-1] &= mask
-    weights, best = _weights(lanes, request, values, allowed)
+    reasons = _reasons(allowed, request.asked, ended)
+    if request.floor is not None and account is not None and allowed is not None:
+        known = must_play.costs_of(lanes.state)
+        base = must_play.masked(lanes.policy.problem, known, request.floor, allowed, request.holds, account, rounds)
+    weights, best = _weights(lanes, request, values, allowed, base)
     two_stage.override(lanes.policy, lanes.state.stage, rounds, allowed, weights, best)
     arm = sample(weights, best, request.uniforms)
     arm[arm == candidates - 1] = NULL_ARM
-    return weights, arm, _reasons(allowed, request.asked, ended)
+    return weights, arm, reasons, None if base is None else base.candidate
 
 
 def _charged(lanes: Lanes, request: Request) -> Array:
@@ -182,11 +154,13 @@ def _charged(lanes: Lanes, request: Request) -> Array:
     return charged
 
 
-def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None) -> tuple[Array, Integers]:
+def _weights(
+    lanes: Lanes, request: Request, values: Array, allowed: Mask | None, base: must_play.Base | None
+) -> tuple[Array, Integers]:
     policy, problem, state, quoted = lanes
     if not policy.variant.value_prices:
         return inverse_gap_weights(values, quoted.gamma, allowed)
-    limits = _try_limits(lanes, request, allowed) if policy.limits_dear_arms else None
+    limits = _try_limits(lanes, request, allowed, base) if policy.limits_dear_arms else None
     if request.leverage is not None and policy.tries_plausible_arms:
         rounds, plays = state.books[:, ROUND], state.books[:, OPENED] + state.books[:, SETTLED]
         weights, best = plausible_weights(
@@ -196,7 +170,7 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
             quoted.noise,
             allowed,
             limits=limits,
-            left=_rest(problem, rounds),
+            left=rest_of(problem, rounds),
             share=played_share(plays, rounds),
             parameters=policy.parameters,
         )
@@ -210,20 +184,23 @@ def _weights(lanes: Lanes, request: Request, values: Array, allowed: Mask | None
         weights[:, :-1] *= share[:, None]
         # Where the share is 1, rounding could give the null arm a small probability, even one below 0.
         weights[:, -1] = np.where(share < 1.0, 1.0 - weights[:, :-1].sum(axis=1), weights[:, -1])
+        if base is not None:
+            must_play.on_base(weights, base)
     return weights, best
 
 
-def _try_limits(lanes: Lanes, request: Request, allowed: Mask | None) -> Array | None:
+def _try_limits(lanes: Lanes, request: Request, allowed: Mask | None, base: must_play.Base | None) -> Array | None:
     """`try_limits` of a state's own account; None if the oracle does not say how much it knows."""
     policy, problem, state, _ = lanes
     if request.leverage is None or (request.holds == request.holds[:, :1]).all():
         return None
     first = policy.regressor.spread(policy.first_oracle, policy.lifted(request.x))
     assert first is not None, "the oracle knows its leverage after outcomes, and so before"
-    free = problem.budgets * problem.unit - state.spent - state.held
+    free = problem.budgets * problem.unit - state.spent - state.held if base is None else base.spare
     unknown = request.leverage / np.maximum(first, _LEVERAGE_MIN)
     asked = None if allowed is None else allowed[:, :-1]
-    return try_limits(free, request.holds, asked, unknown, _rest(problem, state.books[:, ROUND]))
+    limits = try_limits(free, request.holds, asked, unknown, rest_of(problem, state.books[:, ROUND]))
+    return limits if base is None else must_play.without_limit(limits, base)
 
 
 def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str, ...]:
@@ -237,11 +214,19 @@ def _reasons(allowed: Mask | None, asked: Mask | None, ended: Mask) -> tuple[str
 
 def _row(request: Request, row: int) -> Request:
     rows: list[Any] = [None if each is None else each[row : row + 1] for each in request]
-    return Request(*rows)._replace(holds=request.holds if len(request.holds) == 1 else request.holds[row : row + 1])
+    holds = request.holds if len(request.holds) == 1 else request.holds[row : row + 1]
+    return Request(*rows)._replace(holds=holds, floor=request.floor)
 
 
-def ticket(policy: Configuration, quoted: Quote, request: Request, rounds: Array | Integers, arm: Integers) -> Ticket:
-    """The ticket of n decisions for these arms."""
+def ticket(
+    policy: Configuration,
+    quoted: Quote,
+    request: Request,
+    rounds: Array | Integers,
+    arm: Integers,
+    base: Integers | None = None,
+) -> Ticket:
+    """The ticket of n decisions for these arms; base (n,): what takes the place of null."""
     index, null = np.arange(len(arm)), arm == NULL_ARM
     predicted = request.predictions[index, arm]
     chosen = request.x[index, arm] if policy.model == "shared" else request.x[:, 0].copy()
@@ -255,7 +240,7 @@ def ticket(policy: Configuration, quoted: Quote, request: Request, rounds: Array
         reward=predicted[:, 0],
         costs=np.maximum(costs, 0.0) if policy.variant.value_prices else costs,
         rho=quoted.rho,
-        value=np.maximum(predicted[:, 0], 0.0),
+        value=np.maximum(predicted[:, 0], 0.0) if base is None else must_play.beyond(request.predictions, base, arm),
         round=rounds,
         hold=hold,
         context=two_stage.context(policy, rounds, request.x),
@@ -274,13 +259,14 @@ def commit(policy: Configuration, problem: ProblemRows, state: State, ticket: Ti
     where, books = columns(state.resources), state.books.copy()
     held, predicted = dual.accumulated(state.held, hold), dual.accumulated(state.predicted, costs)
     charged = costs
-    if pace.is_late(_delay(state), _rest(problem, books[:, ROUND] + steps - 1.0)).any():
+    if pace.is_late(delay_of(state), rest_of(problem, books[:, ROUND] + steps - 1.0)).any():
         rounds = books[:, ROUND] + np.arange(steps)[:, None]
         before = np.concatenate([state.held[None], held[:-1]]), np.concatenate([state.predicted[None], predicted[:-1]])
-        _, blocking = _paces(problem, state, *before, rounds)
+        _, blocking = paces_of(problem, state, *before, rounds)
         if blocking is not None:
             charged = pace.blocked(costs, hold / problem.unit, blocking)
     tight = dual.tightness(rho, problem.rho) if policy.paced else None
+    tight = must_play.tightness(policy.problem, rho, state.floor) if policy.must_play else tight
     position, energy = dual.value_steps(state.position, state.energy, (charged - rho) / problem.rho, tight)
     books[:, ROUND] += steps
     books[:, OPENED] += _counted(ticket.arm != NULL_ARM, lanes)
@@ -337,6 +323,10 @@ def release(
     difference = (paid / unit - guess) / policy.problem.rho
     waited = np.maximum(books[:, ROUND] - 1.0 - ticket.round.reshape(-1, lanes), 0.0) * settled.reshape(-1, lanes)
     tight = dual.tightness(_by_lane(ticket.rho, lanes), policy.problem.rho) if policy.paced else None
+    if policy.must_play:
+        floors = must_play.floors(policy.problem, state.floor, ticket.arm, paid, settled)
+        tight = must_play.tightness(policy.problem, _by_lane(ticket.rho, lanes), floors[:-1])
+        books[:, where.width :] = floors[-1]
     books[:, where.position] = dual.value_replacements(
         state.position, state.energy, difference, tight, in_own_root=policy.surprise_in_own_root
     )

@@ -34,7 +34,7 @@ def serves(policy: Configuration) -> bool:
     """Whether a policy's single requests can be served here."""
     oracle = policy.regressor
     is_linear = isinstance(oracle, Newton) and oracle.link == "identity"
-    return policy.variant.value_prices and is_linear and not policy.retired
+    return policy.variant.value_prices and is_linear and not policy.retired and not policy.must_play
 
 
 class Single:
@@ -70,13 +70,17 @@ class Single:
         self.constant_row = np.ones(self.dimension + 1)
         self.books_shape, self.books_bytes = (1, where.width), Floats(f"{where.width}d")
 
-    def decide(self, state: Any, features: Any, uniforms: Any, free: Any, pace_limit: Any = None) -> Choice | None:
+    def decide(
+        self, state: Any, features: Any, uniforms: Any, free: Any, pace_limit: Any = None, added: Any = None
+    ) -> Choice | None:
         """The choice for one request that needs no mask; None for any other, or for arguments of other types."""
         if type(state) is not State or state.books.shape != self.books_shape:
             return None
         if type(uniforms) is not np.ndarray or uniforms.dtype != FLOAT or uniforms.shape != (1,):
             return None
-        if pace_limit is not None and not self._is_pace(pace_limit):
+        if pace_limit is not None and not self._has_floats(pace_limit, above=0.0):
+            return None
+        if added is not None and not (self._has_floats(added, above=-1e-300) and isfinite(sum(added))):
             return None
         books, uniform = state.books.tolist()[0], uniforms.item()
         if not 0.0 <= uniform < 1.0 or books[ROUND] >= self.horizon or not self._is_affordable(books, free):
@@ -91,6 +95,8 @@ class Single:
         predictions, leverage = state.oracle.predicted_of_one(lifted)
         rounds, learnt, rate = books[ROUND], books[LEARNT], self.gamma
         prices = dual.value_prices_of_one(books[self.position], books[VALUE] / max(rounds, 1.0), self.rho)
+        if added is not None:
+            prices = [price + more * unit for price, more, unit in zip(prices, added, self.unit, strict=True)]
         u = lagrangian.direction_of_one(prices)
         if self.ranges is None:
             variance = noise.noise_of_one(state.residuals[0], learnt, u)
@@ -183,11 +189,11 @@ class Single:
         charged[:, 1:] = pace.blocked(predictions[:, 1:], holds, shares)
         return charged
 
-    def _is_pace(self, pace_limit: Any) -> bool:
-        """Whether it is a list of one positive float for each resource."""
-        if type(pace_limit) is not list or len(pace_limit) != self.resources:
+    def _has_floats(self, values: Any, above: float) -> bool:
+        """Whether it is a list of one float for each resource, all above a bound."""
+        if type(values) is not list or len(values) != self.resources:
             return False
-        return all(type(each) is float and each > 0.0 for each in pace_limit)
+        return all(type(each) is float and each > above for each in values)
 
     def _ticket(
         self, books: list[float], chosen: Array, predictions: Array, played: Integers, pace_limit: list[float] | None

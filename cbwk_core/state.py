@@ -75,7 +75,7 @@ class State(NamedTuple):
     (array([1]), array([1]), array([[0.25]]))
     """
 
-    books: Array  # (lanes, 7 + 5d), see the properties
+    books: Array  # (lanes, 7 + 5d), or (lanes, 8 + 7d) with a floor arm; see the properties
     oracle: Any  # the oracle's own state
     residuals: Array  # (lanes, 1 + d, 1 + d), Σ of outer products of outcome minus prediction, and a prior
     stage: Stage
@@ -144,7 +144,15 @@ class State(NamedTuple):
     @property
     def waited(self) -> Array:
         """`practical`: Σ over the decisions settled of the rounds between decision and outcome, (lanes,)."""
-        return self.books[:, -1]
+        return self.books[:, columns(self.resources).waited.start]
+
+    @property
+    def floor(self) -> Array:
+        """Must play: how many outcomes of the floor arm are known, Σ c and Σ c² of its costs in max costs.
+
+        (lanes, 1 + 2d).
+        """
+        return self.books[:, columns(self.resources).width :]
 
     def booked(self, **amounts: Any) -> State:
         """The state with amounts added to its books, by the names of the properties."""
@@ -172,17 +180,22 @@ def _place(name: str, resources: int) -> int | slice:
     return slice(found.start, where.slack.stop) if name == "log_weights" else found
 
 
-def new_books(lanes: int, resources: int, log_weights: Array | None = None) -> Array:
+def width_of(resources: int, *, has_floor: bool) -> int:
+    """How many columns the books of a policy have."""
+    return columns(resources).width + has_floor * (1 + 2 * resources)
+
+
+def new_books(lanes: int, resources: int, log_weights: Array | None = None, *, has_floor: bool = False) -> Array:
     """Books before the first round; prices in units of value start at 0, the entropic dual at its log-weights."""
     where = columns(resources)
-    books = np.zeros((lanes, where.width))
+    books = np.zeros((lanes, width_of(resources, has_floor=has_floor)))
     if log_weights is not None:
         books[:, where.position.start : where.slack.stop] = log_weights
     return frozen(books)
 
 
-def read_books(numbers: ArrayLike, resources: int, *, value_prices: bool) -> Array:
-    """Books as (lanes, 7 + 5d), from stored ones: those of version 0.1 have a column less.
+def read_books(numbers: ArrayLike, resources: int, *, value_prices: bool, has_floor: bool = False) -> Array:
+    """Books with the columns of this version, from stored ones: those of version 0.1 have a column less.
 
     They kept `waited` in the column of the slack where prices were in units of value.
 
@@ -190,15 +203,15 @@ def read_books(numbers: ArrayLike, resources: int, *, value_prices: bool) -> Arr
     >>> read_books(old, 1, value_prices=True)[0, [6, -1]], read_books(old, 1, value_prices=False)[0, [6, -1]]
     (array([0., 6.]), array([6., 0.]))
     """
-    where = columns(resources)
+    where, width = columns(resources), width_of(resources, has_floor=has_floor)
     found = as_floats("numbers", numbers)
-    if found.ndim not in (1, 2) or found.shape[-1] not in (where.width - 1, where.width):
-        wanted = f"books of {where.width} columns for {resources} resources"
+    if found.ndim not in (1, 2) or found.shape[-1] not in (width - (not has_floor), width):
+        wanted = f"books of {width} columns for {resources} resources"
         raise ValueError(f"numbers must be {wanted}, got shape {found.shape}")
     books = found.reshape(-1, found.shape[-1])
-    if books.shape[1] == where.width:
+    if books.shape[1] == width:
         return books
-    read = np.zeros((len(books), where.width))
+    read = np.zeros((len(books), width))
     read[:, :-1] = books
     if value_prices:
         read[:, -1:], read[:, where.slack] = books[:, where.slack], 0.0
@@ -221,3 +234,7 @@ class Quote(NamedTuple):
     blocking: Array | None = (
         None  # (lanes, d), the share of its hold that a decision counts as at least; see rules/pace.py
     )
+
+    def resting(self, idle: list[bool]) -> Quote:
+        """The quote with a pace of 0 where no arm can be paid: c - ρ_t is 0, and the prices stay."""
+        return self._replace(rho=np.where(np.array(idle)[:, None], 0.0, self.rho)) if any(idle) else self

@@ -44,16 +44,18 @@ def held(problem: Problem, account: Account) -> Array:
     return account.open @ problem.hold
 
 
-def playable(problem: Problem, account: Account) -> NDArray[np.bool_]:
+def playable(problem: Problem, account: Account, most: Array | None = None) -> NDArray[np.bool_]:
     """Return the arms that each lane may play: (lanes, arms).
 
     An arm is playable before the horizon ends, while the unheld budget of every resource covers the hold of the arm.
+    most: what a decision may hold where the caller's ledger has less left than that, (lanes, d).
 
     >>> problem = Problem.of(arms=2, dimension=1, resources=1, horizon=10, budget=0.7, max_cost=[[1.0], [0.5]])
     >>> playable(problem, new_account(problem, lanes=1))
     array([[False,  True]])
     """
     free = np.array(problem.budget) - account.spent - held(problem, account)
+    free = free if most is None else np.minimum(free, most)
     affordable = np.asarray((free[:, None, :] >= problem.hold).all(axis=2))
     return affordable & (account.round < problem.horizon)[:, None]
 

@@ -57,10 +57,12 @@ class Baseline:
         allowed: NDArray[np.bool_],
         column: Integers,
         probabilities: Array,
+        rho: Array | None = None,
+        value: Array | None = None,
     ) -> Choice:
         """Return `chosen` with the reasons that follow from the account and from the allowed arms (lanes, arms)."""
         reason = accounts.reasons(self.problem, state.account, allowed)
-        return self.chosen(state, features, predictions, column, probabilities, reason)
+        return self.chosen(state, features, predictions, column, probabilities, reason, rho, value)
 
     def chosen(
         self,
@@ -70,10 +72,13 @@ class Baseline:
         column: Integers,
         probabilities: Array,
         reason: tuple[str, ...],
+        rho: Array | None = None,
+        value: Array | None = None,
     ) -> Choice:
         """Return the choice of one column per lane with its ticket.
 
         column (lanes,): an arm, or `arms` for null. probabilities (lanes, arms + 1): the last column is null.
+        rho: the pace that the ticket records, the even pace without it. value: what the decision counts as in R̂.
         """
         rows = np.arange(column.size)
         real = column < self.arms
@@ -85,8 +90,8 @@ class Baseline:
             features=played * real[:, None],
             reward=predicted[:, 0],
             costs=predicted[:, 1:],
-            rho=np.broadcast_to(self.problem.rho, (column.size, self.resources)),
-            value=predictions[..., 0].max(axis=1, initial=0.0),
+            rho=np.broadcast_to(self.problem.rho if rho is None else rho, (column.size, self.resources)),
+            value=predictions[..., 0].max(axis=1, initial=0.0) if value is None else value,
             round=state.account.round,
             hold=self.problem.hold[arm] * real[:, None],
         )

@@ -49,21 +49,27 @@ class LagrangeCBwK(PricedLearner[HedgeDual]):
         """Return equal weights."""
         return HedgeDual(dual.entropic_start(lanes, self.resources), frozen(np.zeros((lanes, 1))))
 
-    def prices(self, state: PricedState[HedgeDual]) -> Array:
-        """Return λ_j = radius·w_j·R̂/ρ_j per max cost: (lanes, d)."""
+    def prices(self, state: PricedState[HedgeDual], rho: Array | None = None) -> Array:
+        """Return λ_j = radius·w_j·R̂/ρ_j per max cost, ρ the pace where that is below the even one: (lanes, d)."""
         radius = self.radius * self.mean_value(state) / self.problem.rho.min()
-        return dual.entropic_prices(state.dual.log_weights, radius, self.problem.scale)
+        prices = dual.entropic_prices(state.dual.log_weights, radius, self.problem.scale)
+        if rho is None and self.problem.floor_arm is None:
+            return prices
+        tight = self.tightness(self.paces(state)[0] if rho is None else rho, state.books.floor)
+        return prices if tight is None else prices * tight
 
-    def moved(self, before: HedgeDual, excess: Array, ticket: Ticket) -> HedgeDual:
+    def moved(self, before: HedgeDual, excess: Array, ticket: Ticket, tight: Array | None) -> HedgeDual:
         """Return the dual after one step of Hedge."""
         del ticket
+        excess = excess if tight is None else excess * tight
         energy = before.energy + (excess * excess).max(axis=1, keepdims=True)
         rate = np.sqrt(np.log(self.resources + 1.0) / (1.0 + energy))
         log_weights = dual.entropic_step(before.log_weights, excess, np.ones((1, self.resources)), rate)
         return HedgeDual(frozen(log_weights), frozen(energy))
 
-    def replaced(self, before: HedgeDual, difference: Array) -> HedgeDual:
+    def replaced(self, before: HedgeDual, difference: Array, tight: Array | None) -> HedgeDual:
         """Return the dual after one step of Hedge per surprise."""
+        difference = difference if tight is None else difference * tight
         for surprise in difference:
             before = self._surprised(before, surprise)
         return before

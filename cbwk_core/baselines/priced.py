@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core import must_play
 from cbwk_core.arrays import Array, Integers, Mask, finite, folded, frozen
 from cbwk_core.baselines import account as accounts
 from cbwk_core.baselines.account import Account
@@ -43,6 +44,7 @@ class Books(NamedTuple):
     learnt: Array  # (lanes,), outcomes that the oracle learnt
     settled: Array  # (lanes,), outcomes of real arms
     waited: Array  # (lanes,), sum of the rounds that these outcomes waited
+    floor: Array  # (lanes, 1 + 2d), the known costs of the floor arm, as `State.floor`
 
 
 class PricedState(NamedTuple, Generic[Dual]):
@@ -77,10 +79,15 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
 
     The oracle is that of `practical`: Newton with a constant feature, its ridge and its watch. A cost is a share of the
     max cost of its resource, in a "per_arm" model of the max cost of its own arm.
+
+    paced: whether `decide` gets a `pace`, as that of SquareCBwK. Tickets then carry the pace of their round, and prices
+    rise as far as it is below the even pace.
+    With a floor arm in the problem it must play: masks, values and steps are those of `must_play.py`.
     """
 
     problem: Problem
     model: str = "shared"
+    paced: bool = False
 
     null_arm = NULL_ARM
 
@@ -95,16 +102,16 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         """Return the dual before the first round."""
 
     @abstractmethod
-    def prices(self, state: PricedState[Dual]) -> Array:
-        """Return the prices per max cost: (lanes, d)."""
+    def prices(self, state: PricedState[Dual], rho: Array | None = None) -> Array:
+        """Return the prices per max cost, (lanes, d). rho: the pace of the round, if the policy is paced."""
 
     @abstractmethod
-    def moved(self, before: Dual, excess: Array, ticket: Ticket) -> Dual:
-        """Return the dual after one round of decisions with these relative excesses (c - ρ_t) / ρ: (lanes, d)."""
+    def moved(self, before: Dual, excess: Array, ticket: Ticket, tight: Array | None) -> Dual:
+        """Return the dual after one round of decisions: excess (c - ρ_t) / ρ and tightness (lanes, d)."""
 
     @abstractmethod
-    def replaced(self, before: Dual, difference: Array) -> Dual:
-        """Return the dual after costs replaced predictions, (c - ĉ) / ρ: (n, lanes, d)."""
+    def replaced(self, before: Dual, difference: Array, tight: Array | None) -> Dual:
+        """Return the dual after costs replaced predictions, (c - ĉ) / ρ, at this tightness: (n, lanes, d) each."""
 
     @abstractmethod
     def weigh(self, state: PricedState[Dual], view: View, allowed: Mask, uniforms: Array) -> tuple[Array, Integers]:
@@ -140,7 +147,8 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         """Return the state before the first round."""
         none = frozen(np.zeros(lanes))
         residuals = first_residuals(lanes, 1 + self.resources)
-        books = Books(none, frozen(np.zeros((lanes, self.resources))), residuals, none, none, none)
+        floor = frozen(np.zeros((lanes, 1 + 2 * self.resources)))
+        books = Books(none, frozen(np.zeros((lanes, self.resources))), residuals, none, none, none, floor)
         account = accounts.new_account(self.problem, lanes)
         return PricedState(account, self.oracle.init(lanes), books, self.first_dual(lanes))
 
@@ -149,9 +157,8 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         account, books, problem = state.account, state.books, self.problem
         unspent = problem.budgets - account.spent / problem.unit
         held = accounts.held(problem, account) / problem.unit
-        delay = books.waited / np.maximum(books.settled, 1.0)
         rest = np.maximum(problem.horizon - account.round, 1.0)
-        return pace.paces(unspent, held, books.predicted, delay[:, None], rest[:, None])
+        return pace.paces(unspent, held, books.predicted, _delay(books)[:, None], rest[:, None])
 
     def mean_value(self, state: PricedState[Dual]) -> Array:
         """Return R̂, the mean predicted reward of the decisions so far: (lanes,)."""
@@ -163,22 +170,54 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         predictions[..., 1:] = np.maximum(predictions[..., 1:] * self._unit_share, 0.0)
         return predictions
 
-    def decide(self, state: PricedState[Dual], features: ArrayLike, uniforms: ArrayLike) -> Choice:
-        """Return one arm per lane; null where no affordable arm is worth its price."""
+    def decide(
+        self,
+        state: PricedState[Dual],
+        features: ArrayLike,
+        uniforms: ArrayLike,
+        free: Array | None = None,
+        pace: Array | None = None,
+        prices: ArrayLike | None = None,
+    ) -> Choice:
+        """Return one arm per lane; null where no affordable arm is worth its price.
+
+        free, pace (lanes, d): what the caller's ledger lets a decision hold, and a round cost, in the caller's units.
+        prices: (d,) or (lanes, d), added to those of the peer, in rewards per caller's unit.
+        """
         lanes, dimension = state.account.round.size, self.problem.dimension
         shape = (lanes, dimension) if self.model == "per_arm" else (lanes, self.arms, dimension)
         x = finite("features", features, shape)
         u = finite("uniforms", uniforms, (lanes,))
-        view = self._view(state, _lifted(x[:, None, :] if self.model == "per_arm" else x))
+        rho = None if pace is None else np.minimum(self.paces(state)[0], pace / self.problem.unit)
+        added = 0.0 if prices is None else np.asarray(prices, dtype=np.float64) * self.problem.unit
+        view = self._view(state, _lifted(x[:, None, :] if self.model == "per_arm" else x), rho, added)
         allowed = np.ones((lanes, self.arms + 1), dtype=np.bool_)
-        allowed[:, :-1] = accounts.playable(self.problem, state.account)
+        payable = allowed[:, :-1] = accounts.playable(self.problem, state.account, free)
+        base = None if self.problem.floor_arm is None else self._masked(state, allowed, free)
         probabilities, best = self.weigh(state, view, allowed, u)
         column = sample(probabilities, best, u)
-        return self.answer(state, x, view.predictions, allowed[:, :-1], column, probabilities)
+        if rho is not None:  # prices rest while nothing can be paid, as those of `practical`
+            rho = rho * payable.any(axis=1, keepdims=True)
+        value = None
+        if base is not None:
+            value = must_play.beyond(view.predictions, base, np.where(column < self.arms, column, NULL_ARM))
+        return self.answer(state, x, view.predictions, payable, column, probabilities, rho, value)
 
-    def _view(self, state: PricedState[Dual], x: Array) -> View:
+    def _masked(self, state: PricedState[Dual], allowed: Mask, free: Array | None) -> Integers:
+        """Mask what the reserve does not leave, in place; return what takes the place of null, (lanes,)."""
+        account, books, problem = state.account, state.books, self.problem
+        held = accounts.held(problem, account)
+        left = np.array(problem.budget) - account.spent - held
+        left = left if free is None else np.minimum(left, free)
+        floor, known = cast(int, problem.floor_arm), must_play.Costs(books.floor, held, books.predicted, _delay(books))
+        base = must_play.masked(
+            problem, known, must_play.Floor(floor, None), allowed, problem.hold[None], left, account.round
+        )
+        return base.candidate
+
+    def _view(self, state: PricedState[Dual], x: Array, rho: Array | None, added: Array | float) -> View:
         predictions = self.predict(state, x)
-        prices, (_, blocking) = self.prices(state), self.paces(state)
+        prices, (_, blocking) = self.prices(state, rho) + added, self.paces(state)
         charged = predictions
         if blocking is not None:
             charged = predictions.copy()
@@ -204,17 +243,20 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
     def _committed(self, state: PricedState[Dual], ticket: Ticket) -> PricedState[Dual]:
         books, problem = state.books, self.problem
         rho, blocking = self.paces(state)
+        rho = ticket.rho if self.paced else rho
         charged = ticket.costs
         if blocking is not None:
             charged = pace.blocked(charged, ticket.hold / problem.unit, blocking)
+        earned = np.maximum(ticket.reward, 0.0) if problem.floor_arm is None else ticket.value
+        tight = self.tightness(ticket.rho if self.paced else rho, state.books.floor)
         books = books._replace(
-            value=frozen(books.value + np.maximum(ticket.reward, 0.0) * (ticket.arm != NULL_ARM)),
+            value=frozen(books.value + earned * (ticket.arm != NULL_ARM)),
             predicted=frozen(books.predicted + ticket.costs),
         )
         return state._replace(
             account=accounts.committed(state.account, ticket.arm),
             books=books,
-            dual=self.moved(state.dual, (charged - rho) / problem.rho, ticket),
+            dual=self.moved(state.dual, (charged - rho) / problem.rho, ticket, tight),
         )
 
     def settle(
@@ -233,13 +275,20 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         weight = (real & learn).astype(np.float64)
         books = self._closed(state.books, tickets, lanes)
         oracle, books = self._learnt(state.oracle, books, tickets, y, c, weight)
+        difference = (c / self.problem.unit - tickets.costs) / self.problem.rho
+        floors = state.books.floor[None]
+        if self.problem.floor_arm is not None:
+            paid = c.reshape(-1, lanes, self.resources)
+            floors = must_play.floors(self.problem, state.books.floor, tickets.arm, paid, real)
+        tight = self.tightness(tickets.rho.reshape(-1, lanes, self.resources), floors[:-1])
         waited = np.maximum(state.account.round - 1.0 - tickets.round.reshape(-1, lanes), 0.0)
         of_real = real.reshape(-1, lanes)
         books = books._replace(
-            settled=books.settled + of_real.sum(axis=0), waited=books.waited + (waited * of_real).sum(axis=0)
+            settled=books.settled + of_real.sum(axis=0),
+            waited=books.waited + (waited * of_real).sum(axis=0),
+            floor=frozen(floors[-1]),
         )
-        difference = (c / self.problem.unit - tickets.costs) / self.problem.rho
-        moved = self.replaced(state.dual, difference.reshape(-1, lanes, self.resources))
+        moved = self.replaced(state.dual, difference.reshape(-1, lanes, self.resources), tight)
         return PricedState(accounts.settled(state.account, tickets.arm, c), oracle, books, moved)
 
     def teach(
@@ -275,11 +324,21 @@ class PricedLearner(Baseline, ABC, Generic[Dual]):
         """Release the holds and move the prices as a cost of 0 does; the regression does not change."""
         lanes = state.account.round.size
         difference = (-tickets.costs / self.problem.rho).reshape(-1, lanes, self.resources)
+        tight = self.tightness(tickets.rho.reshape(-1, lanes, self.resources), state.books.floor)
         return state._replace(
             account=accounts.cancelled(state.account, tickets.arm),
             books=self._closed(state.books, tickets, lanes),
-            dual=self.replaced(state.dual, difference),
+            dual=self.replaced(state.dual, difference, tight),
         )
+
+    def tightness(self, rho: Array, floor: Array) -> Array | None:
+        """Return how far these paces, less the cost of a floor arm, are below the even pace: as `rho`, (..., lanes, d).
+
+        floor: `Books.floor` at each of them. None if the policy is not paced and has no floor arm.
+        """
+        if self.problem.floor_arm is not None:
+            return must_play.tightness(self.problem, rho, floor)
+        return dual.tightness(rho, self.problem.rho) if self.paced else None
 
     def _closed(self, books: Books, tickets: Ticket, lanes: int) -> Books:
         """Return the books without the predictions of these decisions."""
@@ -306,20 +365,27 @@ class ValuePriced(PricedLearner[ValueDual]):
         zeros = frozen(np.zeros((lanes, self.resources)))
         return ValueDual(zeros, zeros)
 
-    def prices(self, state: PricedState[ValueDual]) -> Array:
-        """Return λ = p·R̂/ρ per max cost: (lanes, d)."""
+    def prices(self, state: PricedState[ValueDual], rho: Array | None = None) -> Array:
+        """Return λ = p·R̂/ρ per max cost, ρ the even pace: (lanes, d)."""
+        del rho
         return dual.value_prices(state.dual.position, self.mean_value(state), self.problem.rho[None])
 
-    def moved(self, before: ValueDual, excess: Array, ticket: Ticket) -> ValueDual:
+    def moved(self, before: ValueDual, excess: Array, ticket: Ticket, tight: Array | None) -> ValueDual:
         """Return the dual after one step."""
         del ticket
-        return ValueDual(*dual.value_steps(before.position, before.energy, excess[None]))
+        each = None if tight is None else tight[None]
+        return ValueDual(*dual.value_steps(before.position, before.energy, excess[None], each))
 
-    def replaced(self, before: ValueDual, difference: Array) -> ValueDual:
+    def replaced(self, before: ValueDual, difference: Array, tight: Array | None) -> ValueDual:
         """Return the dual after the steps of the surprises."""
         return before._replace(
-            position=dual.value_replacements(before.position, before.energy, difference, in_own_root=True)
+            position=dual.value_replacements(before.position, before.energy, difference, tight, in_own_root=True)
         )
+
+
+def _delay(books: Books) -> Array:
+    """Return the mean number of rounds between a decision and its outcome, (lanes,)."""
+    return np.asarray(books.waited / np.maximum(books.settled, 1.0))
 
 
 def _lifted(x: Array) -> Array:

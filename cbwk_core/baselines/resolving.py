@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cbwk_core import must_play
 from cbwk_core.arrays import Array, Integers, Mask, frozen
 from cbwk_core.baselines.priced import PricedLearner, PricedState, View
 from cbwk_core.ticket import Choice, Ticket
@@ -28,6 +29,7 @@ class Program(NamedTuple):
     temperature: Array  # (lanes,), τ of the last solution
     contexts: tuple[Array, ...]  # the last features, (lanes, arms or 1, dimension) each
     solved: int  # the round after which the program was solved
+    rho: Array | None = None  # (lanes, d), the pace of the last round, if the policy is paced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,27 +66,39 @@ class Resolving(PricedLearner[Program]):
         zeros = frozen(np.zeros((lanes, self.resources)))
         return Program(zeros, zeros, frozen(np.full(lanes, TEMPERATURE_MIN)), (), 0)
 
-    def prices(self, state: PricedState[Program]) -> Array:
+    def prices(self, state: PricedState[Program], rho: Array | None = None) -> Array:
         """Return the prices of the last solution: (lanes, d)."""
+        del rho
         return state.dual.prices
 
-    def decide(self, state: PricedState[Program], features: ArrayLike, uniforms: ArrayLike) -> Choice:
+    def decide(
+        self,
+        state: PricedState[Program],
+        features: ArrayLike,
+        uniforms: ArrayLike,
+        free: Array | None = None,
+        pace: Array | None = None,
+        prices: ArrayLike | None = None,
+    ) -> Choice:
         """Return one arm per lane; the ticket keeps the context for the next program."""
-        choice = super().decide(state, features, uniforms)
+        choice = super().decide(state, features, uniforms, free, pace, prices)
         context = np.asarray(features, dtype=np.float64)
         context = context[:, None, :] if self.model == "per_arm" else context
         return choice._replace(ticket_source=choice.ticket._replace(context=frozen(context.copy())))
 
-    def moved(self, before: Program, excess: Array, ticket: Ticket) -> Program:
+    def moved(self, before: Program, excess: Array, ticket: Ticket, tight: Array | None) -> Program:
         """Return the program with the context of this round; the prices do not move."""
-        del excess
+        del excess, tight
         if ticket.context is None:
             return before
-        return before._replace(contexts=(*before.contexts, ticket.context)[-self.window :])
+        rho = None
+        if self.paced:  # the pace is 0 while nothing can be paid
+            rho = np.where(ticket.rho > 0.0, ticket.rho, ticket.rho if before.rho is None else before.rho)
+        return before._replace(contexts=(*before.contexts, ticket.context)[-self.window :], rho=rho)
 
-    def replaced(self, before: Program, difference: Array) -> Program:
+    def replaced(self, before: Program, difference: Array, tight: Array | None) -> Program:
         """Return the program unchanged: the next solution sees what is left."""
-        del difference
+        del difference, tight
         return before
 
     def refresh_due(self, state: object) -> bool:
@@ -101,7 +115,11 @@ class Resolving(PricedLearner[Program]):
         x = np.ones((window * lanes, contexts.shape[2], contexts.shape[3] + 1))
         x[..., :-1] = contexts.reshape(window * lanes, *contexts.shape[2:])
         predictions = self.predict(state, x).reshape(window, lanes, self.arms, -1)
-        rho = np.maximum(self.paces(state)[0], 1e-12)
+        rho = np.maximum(self.paces(state)[0] if state.dual.rho is None else state.dual.rho, 1e-12)
+        floor = self.problem.floor_arm
+        if floor is not None:  # what the other arms earn and cost beyond it
+            rho = must_play.beyond_floor(self.problem, rho, state.books.floor)
+            predictions = np.delete(predictions - predictions[:, :, floor, None], floor, axis=2)
         rewards, costs = predictions[..., 0], predictions[..., 1:] / rho[:, None, :]
         best = rewards.max(axis=2, initial=0.0).mean(axis=0)
         temperature = np.maximum(self.temperature * best, TEMPERATURE_MIN)

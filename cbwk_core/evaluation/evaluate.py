@@ -155,6 +155,7 @@ def _run_out(weighted: Weighted, settings: _Settings, effective: float, rng: np.
         rng=rng,
         known=weighted.predicted.expected,
         segments=int(np.clip(effective // SEGMENT_EFFECTIVE, 1, SEGMENTS_MAX)),
+        reward_range=(float(settings.ranges[0, 0]), float(settings.ranges[0, 1])),
     )
 
 

@@ -94,6 +94,7 @@ def run_out(
     rng: np.random.Generator,
     known: Array | None = None,
     segments: int = 1,
+    reward_range: tuple[float, float] | None = None,
 ) -> RunOut:
     """Return when the budgets (d,) run out, from the estimated reward and costs of each round (n, 1 + d) in time order.
 
@@ -106,6 +107,8 @@ def run_out(
     the estimate and the upper end are those of intersection bounds (Chernozhukov, Lee & Rosen 2013): each time counts
     with as many standard errors more as the largest error of the resources that may be the first has in half of the
     replicates (for the upper end, in all but the tail).
+
+    reward_range: what a round can earn, 0 included. The estimates of few rounds go beyond it; the total is cut to it.
 
     >>> rows = np.tile([0.5, 0.25], (1000, 1))
     >>> end = run_out(rows, np.array([125.0]), 1000, level=0.95, replicates=50, rng=np.random.default_rng(1))
@@ -131,6 +134,9 @@ def run_out(
     shares = np.minimum((copies + shift).min(axis=1), 1.0)
     earned, rewards = float(logged.rewards(np.array([share]))[0]), drawn.rewards(shares)
     ends = np.quantile(rewards, [tail, 1.0 - tail]) + earned - np.median(rewards)
+    if reward_range is not None:
+        possible = horizon * np.array(reward_range)
+        earned, ends = float(np.clip(earned, *share * possible)), np.clip(ends, *upper * possible)
     return RunOut(
         share=Interval(share, lower, upper),
         reward=Interval(earned, min(earned, float(ends[0])), max(earned, float(ends[1]))),

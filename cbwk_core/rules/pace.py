@@ -29,6 +29,8 @@ TURNOVERS_AHEAD = 0.25
 DELAY_SHARE_MIN = 0.001
 # In max costs: a smaller amount is what rounding left of holds that are gone.
 OPEN_MIN = 1e-9
+# What is left of a window counts as at least this share of what an even plan would have left.
+LEFT_SHARE_MIN = 0.25
 
 
 def is_late(delay: Array, rest: Array) -> Mask:
@@ -125,3 +127,23 @@ def blind_share_of_one(opened: float, settled: float, budgets: list[float], rho:
     if opened < BLIND_COUNT or settled >= BLIND_COUNT or min(budgets) <= UNPACED_BUDGET_MAX:
         return 1.0
     return min(1.0, *rho)
+
+
+def window_paces(limit: Array, left: Array, time_share: Array, rounds: Array, rest: Array) -> Array:
+    """What a decision may cost for a window to last to its end: what is left over the decisions expected until then.
+
+    At least LEFT_SHARE_MIN of what an even plan would have left counts as left, by the share of the window's time that
+    is left: a pace near 0 would move the prices without bounds, and a window that is used up refuses by itself.
+    rest: the rounds left of the horizon. All (n,).
+
+    >>> limit, half, rounds = np.array([10.0, 10.0]), np.array([0.5, 0.5]), np.array([12.0, 12.5])
+    >>> window_paces(limit, np.array([6.0, 0.0]), half, rounds, rest=np.array([100.0, 100.0]))
+    array([0.5, 0.1])
+    """
+    counted = np.maximum(left, LEFT_SHARE_MIN * (limit * time_share))
+    return np.asarray(counted / np.maximum(1.0, np.minimum(rest, rounds)))
+
+
+def window_pace_of_one(limit: float, left: float, time_share: float, rounds: float, rest: float) -> float:
+    """`window_paces` of one window."""
+    return max(left, LEFT_SHARE_MIN * (limit * time_share)) / max(1.0, min(rest, rounds))

@@ -71,8 +71,8 @@ class Spend(Protocol):
 def lagrangian_sums(mean_reward: Array, mean_costs: Array, prices: Array, arms: Integers) -> tuple[Array, Array]:
     """Return Σ (max_a ℓ_a - ℓ_played) and Σ max_a ℓ_a of each lane: (lanes,) each.
 
-    mean_reward (n, lanes, arms + 1) and mean_costs (n, lanes, arms + 1, d), null last with zeros; prices (lanes, d);
-    arms (m, lanes) played in the first m rounds, null in the others.
+    mean_reward (n, lanes, arms + 1) and mean_costs (n, lanes, arms + 1, d), null last with zeros; prices (lanes, d), or
+    (n, lanes, d) where they differ between rounds; arms (m, lanes) played in the first m rounds, null in the others.
 
     >>> r, c = np.array([[[1.0, 0.4, 0.0]]]), np.array([[[[1.0], [0.2], [0.0]]]])
     >>> gap, bound = lagrangian_sums(r, c, np.array([[0.75]]), np.array([[-1]]))
@@ -125,11 +125,7 @@ def static_prices(environment: Environment, rho: tuple[float, ...], horizon: int
 
 @lru_cache(maxsize=4096)
 def _cached_prices(environment: Environment, rho: tuple[float, ...], horizon: int) -> Array:
-    rng = np.random.default_rng(PRICE_SEED)
-    starts = np.linspace(0, max(horizon - CONTEXTS // DRAWS, 0), DRAWS).round().astype(np.int64)
-    draws = [environment.draw(rng, int(start), CONTEXTS // DRAWS) for start in starts]
-    rewards = np.concatenate([draw.mean_reward for draw in draws])
-    costs = np.concatenate([draw.mean_costs for draw in draws])
+    rewards, costs = sampled_means(environment, horizon)
     # A resource whose costs are a thousandth of another's would be lost in the tolerances of the solver.
     largest = np.abs(costs).max(axis=(0, 1))
     unit = np.where(largest > 0.0, largest, 1.0)
@@ -142,6 +138,19 @@ def _cached_prices(environment: Environment, rho: tuple[float, ...], horizon: in
         means = _candidates(means, static_optimum(few[..., 0], few[..., 1:], limits).prices)
     scaled = static_optimum(means[..., 0], means[..., 1:], limits, counts / counts.sum())
     return frozen(scaled.prices / unit)
+
+
+def sampled_means(environment: Environment, horizon: int) -> tuple[Array, Array]:
+    """Return the means of contexts of the whole horizon that no run has: (CONTEXTS, arms) and (CONTEXTS, arms, d).
+
+    >>> from cbwk_core.simulation import PaperEnvironment
+    >>> sampled_means(PaperEnvironment(m=5, arms=3), horizon=200)[1].shape
+    (4000, 3, 4)
+    """
+    rng = np.random.default_rng(PRICE_SEED)
+    starts = np.linspace(0, max(horizon - CONTEXTS // DRAWS, 0), DRAWS).round().astype(np.int64)
+    draws = [environment.draw(rng, int(start), CONTEXTS // DRAWS) for start in starts]
+    return np.concatenate([draw.mean_reward for draw in draws]), np.concatenate([draw.mean_costs for draw in draws])
 
 
 def _candidates(means: Array, prices: Array) -> Array:

@@ -181,6 +181,16 @@ def rare_rewards(seed: int, horizon: int) -> Environment:
     return LinearWorld(arms=5, dimension=6, scales=(0.02, 1.0, 1.0), rarities=(50.0, 0.0, 0.0), seed=seed)
 
 
+def one_resource(seed: int, horizon: int) -> Environment:
+    """Return a linear world with one resource.
+
+    >>> one_resource(0, 100).resources
+    1
+    """
+    del horizon
+    return LinearWorld(arms=5, dimension=8, scales=(1.0, 1.0), rarities=(0.0, 0.0), seed=seed)
+
+
 def linear_world(seed: int, horizon: int, *, arms: int = 5, waves: float = 0.0, model: str = "shared") -> Environment:
     """Return a linear world with two resources, with seasons in its contexts if there are waves.
 

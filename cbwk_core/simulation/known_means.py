@@ -67,7 +67,8 @@ class Revealed:
 class KnownMeans(ValuePriced):
     """Plays the best Lagrangian of the means at the static prices, moved with the pace.
 
-    static: the static prices per unit of cost, (lanes, d).
+    static: the static prices per unit of cost, (lanes, d), or (horizon, lanes, d) where they differ between rounds.
+    even: the even pace per round in the caller's units, with the same shapes; without it budget / horizon.
 
     >>> from cbwk_core.problem import Problem
     >>> problem = Problem.of(arms=2, dimension=2, resources=1, horizon=100, budget=50)
@@ -77,12 +78,14 @@ class KnownMeans(ValuePriced):
     """
 
     static: Array
+    even: Array | None = None
 
-    def prices(self, state: PricedState[ValueDual]) -> Array:
+    def prices(self, state: PricedState[ValueDual], rho: Array | None = None) -> Array:
         """Return the static prices times a factor that keeps the pace, per max cost: (lanes, d)."""
-        pace = np.maximum(self.paces(state)[0], 1e-12)
-        factor = np.clip((self.problem.rho / pace) ** PACE_POWER, FACTOR_MIN, FACTOR_MAX)
-        return np.asarray(self.static * self.problem.unit * factor)
+        pace = np.maximum(self.paces(state)[0] if rho is None else rho, 1e-12)
+        even = self.problem.rho if self.even is None else _at_round(self.even, state) / self.problem.unit
+        factor = np.clip((even / pace) ** PACE_POWER, FACTOR_MIN, FACTOR_MAX)
+        return np.asarray(_at_round(self.static, state) * self.problem.unit * factor)
 
     def predict(self, state: PricedState[ValueDual], x: Array) -> Array:
         """Return the means, which are the features."""
@@ -98,3 +101,8 @@ class KnownMeans(ValuePriced):
         del state, uniforms
         best = best_column(view.scores, allowed)
         return one_hot(best, self.arms + 1), best
+
+
+def _at_round(values: Array, state: PricedState[ValueDual]) -> Array:
+    """Return the values of the present round, (lanes, d)."""
+    return np.asarray(values[min(int(state.account.round[0]), len(values) - 1)] if values.ndim == 3 else values)

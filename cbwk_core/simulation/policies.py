@@ -80,6 +80,7 @@ def build_policy(
 
 
 def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: str, two_stage: str) -> Policy[Any]:
+    floor = problem.floor_arm if preset == "practical" else None
     return SquareCBwK(
         arms=problem.arms,
         dimension=problem.dimension,
@@ -92,4 +93,6 @@ def _squarecbwk(preset: str, problem: Problem, model: str, oracle: str, link: st
         oracle=oracle,
         link=link,
         two_stage=two_stage,
+        must_play=floor is not None,
+        floor_arm=floor,
     )

@@ -20,6 +20,7 @@ from cbwk_core.baselines.throttle import nulled
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.dual_regret import lagrangian_sums
 from cbwk_core.simulation.environment import Environment
+from cbwk_core.simulation.ledger import Ledger
 from cbwk_core.simulation.pending import Outcome, PendingOutcomes, pending_outcomes
 from cbwk_core.ticket import BUDGET_EXHAUSTED, NULL_ARM, Ticket
 
@@ -96,6 +97,7 @@ def run(
     delays: Delays | None = None,
     burst: int = 1,
     prices: ArrayLike | None = None,
+    ledger: Ledger | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Runs:
     """Run the policy for `horizon` rounds in one lane per seed and return the results.
@@ -104,7 +106,8 @@ def run(
     budget: used only to compute the overspend and, in bursts, what is free. The policy has its own budget.
     burst: the number of consecutive rounds that are decided from one state and committed together. An arm whose hold no
         longer fits, because of earlier decisions of its burst, becomes null, as a ledger in front of the policy does.
-    prices: per unit of cost, (d,) or (lanes, d). With prices the results have `gap` and `bound`.
+    prices: per unit of cost, (d,), (lanes, d) or (horizon, lanes, d). With prices the results have `gap` and `bound`.
+    ledger: what is free before each round, and more arguments of `decide`; only without delays and bursts.
     progress: called with (rounds played, horizon) after every chunk of rounds.
     The run stops early when the budget of every lane is exhausted and no outcome is pending: all remaining rounds would
     play the null arm, and the result counts them as such.
@@ -125,9 +128,13 @@ def run(
     state = policy.init(len(seeds))
     price_of_each = None
     if prices is not None:
-        price_of_each = finite("prices", np.broadcast_to(prices, (len(seeds), policy.resources)), (None, None))
+        by_round = (horizon,) if np.ndim(prices) == 3 else ()
+        shape = (*by_round, len(seeds), policy.resources)
+        price_of_each = finite("prices", np.broadcast_to(prices, shape), shape)
     totals = _Totals(len(seeds), policy.arms, policy.resources, horizon, price_of_each)
-    ledger = None if burst == 1 else _Ledger(budget_of_each, totals)
+    if ledger is not None and ((delays is not None and delays.rounds) or burst != 1):
+        raise ValueError("a ledger is for runs without delays and bursts")
+    burst_ledger = None if burst == 1 else _Ledger(budget_of_each, totals)
     pending = pending_outcomes(policy, delays, horizon)
     is_over, chunk_rounds = False, CHUNK_ROUNDS if burst == 1 else burst
     for start in range(0, horizon, chunk_rounds):
@@ -135,10 +142,10 @@ def run(
         chunk = _draw_chunk(environments, streams, start, rounds, 0.0 if delays is None else delays.missing)
         if is_over:
             arms = np.full((0, len(seeds)), NULL_ARM)
-        elif ledger is None:
-            state, arms = _play_chunk(policy, state, chunk, start, pending)
+        elif burst_ledger is None:
+            state, arms = _play_chunk(policy, state, chunk, start, pending, ledger)
         else:
-            state, arms = _play_burst(policy, state, chunk, ledger)
+            state, arms = _play_burst(policy, state, chunk, burst_ledger)
         totals.add(chunk, arms)
         is_over = len(arms) < rounds
         if progress is not None:
@@ -202,20 +209,28 @@ def _stack_lanes_with_null(lanes: Sequence[Array]) -> Array:
 
 
 def _play_chunk(
-    policy: Policy[State], state: State, chunk: _Chunk, start: int, pending: PendingOutcomes
+    policy: Policy[Any],
+    state: State,
+    chunk: _Chunk,
+    start: int,
+    pending: PendingOutcomes,
+    ledger: Ledger | None,
 ) -> tuple[State, Integers]:
     """Return the state after the chunk and the played arms, (rounds, lanes), fewer rounds if the run stops early."""
     rounds, lanes = chunk.uniforms.shape
     lane = np.arange(lanes)
     arms = np.full((rounds, lanes), NULL_ARM)
     for row in range(rounds):
-        choice = policy.decide(state, chunk.features[row], chunk.uniforms[row])
-        if not pending and all(reason == BUDGET_EXHAUSTED for reason in choice.reason):
+        terms = {} if ledger is None else ledger.offer(start + row)
+        choice = policy.decide(state, chunk.features[row], chunk.uniforms[row], **terms)
+        if ledger is None and not pending and all(reason == BUDGET_EXHAUSTED for reason in choice.reason):
             return state, arms[:row]
         state = policy.commit(state, choice.ticket)
         arms[row] = choice.arm
         learn = True if chunk.reported is None else chunk.reported[row]
         reward, costs = chunk.reward[row, lane, choice.arm], chunk.costs[row, lane, choice.arm]
+        if ledger is not None:
+            ledger.book(start + row, costs)
         state = pending.add(policy, state, start + row, Outcome(choice.ticket, reward, costs, learn))
         for outcome in pending.pop_known(start + row):
             state = pending.settle(policy, state, outcome)
@@ -281,8 +296,9 @@ class _Totals:
     arms: int
     resources: int
     horizon: int
-    prices: Array | None = None  # (lanes, d), per unit of cost
+    prices: Array | None = None  # (lanes, d) or (horizon, lanes, d), per unit of cost
     rounds: int = 0
+    drawn: int = 0  # rounds added, with those after an early stop
     reward: Array = field(init=False)
     realised: Array = field(init=False)
     spent: Array = field(init=False)
@@ -305,7 +321,10 @@ class _Totals:
         """Add the first len(arms) rounds of a chunk; the other rounds count in the bound and as null."""
         rounds = arms.shape[0]
         if self.prices is not None:
-            gap, bound = lagrangian_sums(chunk.mean_reward, chunk.mean_costs, self.prices, arms)
+            at = slice(self.drawn, self.drawn + len(chunk.uniforms))
+            prices = self.prices[at] if self.prices.ndim == 3 else self.prices
+            gap, bound = lagrangian_sums(chunk.mean_reward, chunk.mean_costs, prices, arms)
+            self.drawn = at.stop
             self.gap, self.bound = self.gap + gap, self.bound + bound
         if not rounds:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cbwk_core.baselines import Policy
 from cbwk_core.policy import SquareCBwK
 from cbwk_core.problem import Problem
 from cbwk_core.simulation import kinds
+from cbwk_core.simulation.calendar import CalendarLedger, Window, flight
 from cbwk_core.simulation.changes import MidpointChange
 from cbwk_core.simulation.delays import Delays
 from cbwk_core.simulation.dual_regret import static_prices
@@ -50,6 +51,8 @@ class Scenario:
     costs_at_once: only rewards are delayed.
     burst: number of rounds that are decided from one state.
     missing: share of the outcomes that are never reported.
+    floor_arm: the arm in reserve, if the policies must play.
+    windows: limits by hours of the clock, which the runs then have; `days`: the length of their flight.
     horizon_ratio: the horizon that the policies get, divided by the true horizon.
     has_end_date: SquareCBwK gets no horizon but estimates it from traffic by day and night. The baselines get it.
     budget_binds: whether `practical` must use its budget up.
@@ -70,6 +73,9 @@ class Scenario:
     costs_at_once: bool = False
     burst: int = 1
     missing: float = 0.0
+    floor_arm: int | None = None
+    windows: tuple[Window, ...] = ()
+    days: int = 0
     horizon_ratio: float = 1.0
     has_end_date: bool = False
     budget_binds: bool = True
@@ -97,7 +103,7 @@ class Scenario:
         if self.world is None:
             return SUITE_POLICIES
         problem = self.problem(self.environment.dimension)
-        fits = problem.resources == 1 and problem.hold.min() < problem.hold.max()
+        fits = problem.resources == 1 and problem.hold.min() < problem.hold.max() and self.floor_arm is None
         return (*PRICED_POLICIES, *(PARETO_POLICIES if fits else ()))
 
     def environments(self, seeds: Sequence[int]) -> list[Environment]:
@@ -110,6 +116,13 @@ class Scenario:
         """Return the static prices of each run's world, (runs, d), from contexts that no run has."""
         rho = tuple(budget / self.horizon for budget in self.budget)
         return np.stack([static_prices(each, rho, self.horizon) for each in self.environments(seeds)])
+
+    def ledger(self, seeds: Sequence[int], *, foresight: bool = False) -> CalendarLedger | None:
+        """Return the ledger of runs with windows; with `foresight` its paces know the traffic to come."""
+        if not self.windows:
+            return None
+        flights = [flight(seed, self.horizon, self.days) for seed in seeds]
+        return CalendarLedger(np.array(self.budget), self.windows, flights, self.days, foresight=foresight)
 
     @property
     def optimum(self) -> float:
@@ -125,12 +138,15 @@ class Scenario:
             horizon=max(1, round(self.horizon_ratio * self.horizon)),
             budget=self.budget,
             max_cost=self.cost_max,
+            floor_arm=self.floor_arm,
         )
 
     def policy(self, name: str) -> Policy[Any]:
         """Return the policy of this name for the scenario."""
         environment, problem = self.environment, self.problem(self.environment.dimension)
         policy = build_policy(name, problem, model=environment.model, oracle=self.oracle, link=self.link)
+        if self.windows and hasattr(policy, "paced"):
+            return cast(Policy[Any], replace(cast(Any, policy), paced=True))
         if self.has_end_date and isinstance(policy, SquareCBwK):
             return Flight(replace(policy, two_stage="off"), tuple(day_and_night(self.horizon).tolist()))
         return policy
@@ -296,6 +312,7 @@ def _worlds() -> list[Scenario]:
         _kind("costs 1 : 18 : 520, budget of 3", kinds.model_menu, 3_600, (3.0,), **menu),
         _kind("costs 1 : 18 : 520, budget of 30", kinds.model_menu, 3_600, (30.0,), **menu),
         _kind("costs 1 : 18 : 520, budget of 300", kinds.model_menu, 3_600, (300.0,), **menu),
+        *_must_play(),
         _kind("linear model is wrong", kinds.misspecified, 8_000, (0.1,)),
         _kind("linear model is wrong, phases", kinds.traffic, 10_000, (0.2,)),
         _kind("eight resources, a rare one", kinds.eight_resources, 5_000, eight),
@@ -303,7 +320,33 @@ def _worlds() -> list[Scenario]:
         _kind("seasons", kinds.seasons, 5_000, (0.25,)),
         _kind("bursts of 50", kinds.linear_world, 5_000, (0.25,), burst=50),
         _kind("200 arms, shared", kinds.many_arms, 2_000, (0.25,)),
+        *_windows(),
         _kind("late conversions", kinds.late_conversions, 8_000, (0.06,), delay=0.1, varying=True, costs_at_once=True),
+    ]
+
+
+def _must_play() -> list[Scenario]:
+    """Return model menus in which every request gets a model, at multiples of what the cheapest one costs.
+
+    Null is worse than the cheapest model at every price that these budgets have, so that T·OPT of the program with
+    Σ_a p_a = 1 is that of the program with null.
+    """
+    menu: dict[str, Any] = {"cost_max": kinds.MENU_COST_MAX, "budget_binds": False, "floor_arm": 0}
+    return [_kind(f"must play, budget of {rho:g}", kinds.model_menu, 3_000, (rho,), **menu) for rho in (1.1, 3.0, 30.0)]
+
+
+def _windows() -> list[Scenario]:
+    """Return kinds with traffic by day and night, whose limits are short on most days or in busy hours.
+
+    The budget pays for all limits, for three quarters of them, or for ten times as much.
+    """
+    days: dict[str, Any] = {"windows": (Window(0, 24, 0.2),), "days": 14, "budget_binds": False}
+    hours: dict[str, Any] = {"windows": (Window(0, 1, 0.2),), "days": 4, "budget_binds": False}
+    return [
+        _kind("day caps", kinds.one_resource, 4_200, (0.25,), **days),
+        _kind("day caps and a budget", kinds.one_resource, 4_200, (0.15,), **days),
+        _kind("day caps, ample budget", kinds.one_resource, 4_200, (2.0,), **days),
+        _kind("hourly caps", kinds.one_resource, 4_800, (0.25,), **hours),
     ]
 
 

@@ -15,10 +15,11 @@ from rich.table import Table
 from cbwk_core.arrays import Array
 from cbwk_core.baselines import Policy
 from cbwk_core.simulation import plots
+from cbwk_core.simulation.calendar import even_paces, period_prices
 from cbwk_core.simulation.dual_regret import dual_regrets, dual_totals
 from cbwk_core.simulation.known_means import KnownMeans, Revealed
 from cbwk_core.simulation.policies import PARETO_POLICIES, PEERS
-from cbwk_core.simulation.runner import run
+from cbwk_core.simulation.runner import Runs, run
 from cbwk_core.simulation.scenarios import PRICED_POLICIES, SUITE_POLICIES, Scenario, scenarios
 from cbwk_core.simulation.worker_pool import run_tasks
 
@@ -85,24 +86,7 @@ def measure(task: Task) -> Measured:
     (0.0, 2, (2,))
     """
     scenario, started, seeds = task.scenario, perf_counter(), range(task.seeds)
-    prices, environments = scenario.prices(seeds), scenario.environments(seeds)
-    if task.policy == KNOWN_MEANS:
-        environments = [Revealed(each) for each in environments]
-        problem = scenario.problem(1 + scenario.environment.resources)
-        policy: Policy[Any] = KnownMeans(problem=problem, static=prices)
-    else:
-        policy = scenario.policy(task.policy)
-    runs = run(
-        policy,
-        environments,
-        horizon=scenario.horizon,
-        budget=scenario.budget,
-        seeds=seeds,
-        delays=scenario.delays,
-        burst=scenario.burst,
-        prices=prices,
-    )
-    regret = dual_regrets(runs, prices, scenario.budget) / dual_totals(runs, prices, scenario.budget)
+    regret, runs = _played(scenario, task.policy, seeds)
     cell = Cell(
         family=scenario.family,
         scenario=scenario.name,
@@ -118,6 +102,40 @@ def measure(task: Task) -> Measured:
         p95=float(np.quantile(regret, 0.95)),
     )
     return Measured(cell, regret)
+
+
+def _played(scenario: Scenario, name: str, seeds: Sequence[int]) -> tuple[Array, Runs]:
+    """Return the regret of each run over T·OPT, and the runs."""
+    environments, ledger = scenario.environments(seeds), scenario.ledger(seeds, foresight=name == KNOWN_MEANS)
+    prices, even, terms = None, None, None
+    if ledger is None:
+        prices = scenario.prices(seeds)
+    else:
+        (limits,) = ledger.limits
+        terms = period_prices(environments, scenario.budget[0], limits, scenario.horizon)
+        prices, even = terms.of_rounds(ledger.limits), even_paces(limits, scenario.budget[0])
+    if name == KNOWN_MEANS:
+        environments = [Revealed(each) for each in environments]
+        problem = scenario.problem(1 + scenario.environment.resources)
+        policy: Policy[Any] = KnownMeans(problem=problem, static=prices, even=even, paced=ledger is not None)
+    else:
+        policy = scenario.policy(name)
+    runs = run(
+        policy,
+        environments,
+        horizon=scenario.horizon,
+        budget=scenario.budget,
+        seeds=seeds,
+        delays=scenario.delays,
+        burst=scenario.burst,
+        prices=prices,
+        ledger=ledger,
+    )
+    if ledger is None or terms is None:
+        return dual_regrets(runs, prices, scenario.budget) / dual_totals(runs, prices, scenario.budget), runs
+    total = runs.bound + ledger.total_worth(terms, np.array(scenario.budget))
+    overrun = np.maximum(runs.overspend, ledger.overrun)
+    return (runs.gap + ledger.worth_of_rest(terms)) / total, runs._replace(overspend=overrun)
 
 
 def _standard_error(values: Array) -> float:

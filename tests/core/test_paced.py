@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from cbwk_core import NULL_ARM, SquareCBwK
+from cbwk_core.baselines import LagrangeCBwK, PricedThompson, PricedUCB, Resolving
+from cbwk_core.problem import Problem
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
@@ -91,3 +93,47 @@ def test_a_policy_that_is_not_paced_keeps_its_prices():
     plain, paced = replace(policy_of(), paced=False), policy_of()
     assert plain.fingerprint != paced.fingerprint
     assert spent_at(plain, None) == pytest.approx(spent_at(paced, None), rel=0.2)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("rules", [4, 5])
+def test_from_version_5_on_prices_rest_while_nothing_can_be_paid(rules, rows):
+    policy = policy_of(rules=rules)
+    state = policy.init().replaced(
+        position=np.array([[0.5, 0.25]]), energy=np.array([[3.0, 2.0]]), value=9.0, round=9.0
+    )
+    x, pace = np.full((rows, 2), 0.5), np.array([0.1, 0.1])
+    choice = policy.decide(state, x, np.full(rows, 0.5), free=np.zeros(2), pace=pace)
+    assert set(choice.reason) == {"budget_exhausted"}
+    ticket = choice.ticket
+    after = policy.settle(policy.commit(state, ticket), ticket, np.zeros(rows), np.zeros((rows, 2)))
+    assert after.round[0] == 9 + rows
+    rests = (after.position == state.position).all() and (after.energy == state.energy).all()
+    assert rests == (rules == 5)
+    assert (after.position <= state.position).all()
+    played = policy.decide(state, x, np.full(rows, 0.5), free=np.full(2, 9.0), pace=pace)
+    assert (played.ticket.rho > 0.0).all()
+
+
+@pytest.mark.parametrize("peer", [PricedUCB, PricedThompson, LagrangeCBwK, Resolving])
+def test_the_prices_of_paced_peers_follow_the_pace_and_rest_while_nothing_can_be_paid(peer):
+    problem = Problem.of(arms=3, dimension=2, resources=1, horizon=1000, budget=900.0)
+    policy, rng, spent = peer(problem=problem, model="per_arm", paced=True), np.random.default_rng(0), []
+    state = policy.init()
+    for _ in range(300):
+        x, pace = rng.random((1, 2)), np.array([[0.1]])
+        choice = policy.decide(state, x, rng.random(1), pace=pace)
+        state, arm = policy.commit(state, choice.ticket), choice.arm[0]
+        cost = 0.0 if arm == NULL_ARM else (0.1, 0.3, 0.8)[arm]
+        reward = np.array([0.0 if arm == NULL_ARM else (0.2, 0.4, 0.8)[arm] * (0.5 + x[0, 0])])
+        state = policy.settle(state, choice.ticket, reward, np.array([[cost]]))
+        state = policy.refresh(state) if policy.refresh_due(state) else state
+        spent.append(cost)
+    assert np.mean(spent[150:]) == pytest.approx(0.1, rel=0.5)
+    before = policy.prices(state) / policy.mean_value(state)
+    for _ in range(50):
+        choice = policy.decide(state, rng.random((1, 2)), rng.random(1), free=np.zeros((1, 1)), pace=np.array([[0.1]]))
+        assert choice.reason == ("budget_exhausted",)
+        state = policy.commit(state, choice.ticket)
+    if peer is not Resolving:  # its prices are those of its last program
+        np.testing.assert_allclose(policy.prices(state) / policy.mean_value(state), before, rtol=1e-12)

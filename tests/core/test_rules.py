@@ -380,6 +380,14 @@ def test_the_pace_of_one_resource_is_that_of_the_lanes(table, closed):
         np.testing.assert_allclose(one, found, **CLOSE)
 
 
+@compares(pace.window_paces, pace.window_pace_of_one)
+@given(tables(paces_even, odd(-10.0, 1e4, 0.0), odd(0.0, 1.0, 0.0), odd(0.0, 1e6, 0.0), rests))
+def test_the_pace_of_one_window_is_that_of_all(table):
+    found = pace.window_paces(*table)
+    for at in np.ndindex(found.shape):
+        assert pace.window_pace_of_one(*(each[at].item() for each in table)) == found[at] >= 0.0
+
+
 @compares(pace.blocked, pace.blocked_of_one)
 @given(tables(odd(-1.0, 2.0, 0.0), odd(0.0, 1.0, 0.0), odd(0.0, 1.0, 0.0)))
 def test_the_blocked_cost_of_one_resource_is_that_of_the_rows(table):

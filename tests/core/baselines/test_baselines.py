@@ -88,7 +88,7 @@ def null_ticket(ticket):
 def leaves(state):
     if isinstance(state, tuple):
         return [leaf for part in state for leaf in leaves(part)]
-    return [np.asarray(state)]
+    return [] if state is None else [np.asarray(state)]
 
 
 def assert_same(first, second, atol=0.0):

@@ -5,13 +5,14 @@ import statistics
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 
 from cbwk_core import SquareCBwK
 from cbwk_core.baselines import LagrangeCBwK, PricedThompson, PricedUCB, Resolving
 from cbwk_core.baselines.resolving import solved_prices
 from cbwk_core.problem import Problem
 from cbwk_core.simulation import LinearEnvironment, run
+from cbwk_core.simulation.kinds import model_menu
 from cbwk_core.simulation.worlds import SegmentEnvironment
 from cbwk_core.static_optimum import static_optimum
 from cbwk_core.ticket import NULL_ARM
@@ -271,3 +272,34 @@ def test_a_lane_does_not_depend_on_the_other_lanes(peer):
     together = run(policy, environment, horizon=200, budget=40, seeds=[4, 5, 6])
     alone = run(policy, environment, horizon=200, budget=40, seeds=[5])
     np.testing.assert_array_equal(together.plays[1], alone.plays[0])
+
+
+@every_peer
+@pytest.mark.parametrize("budget", [30.0, 400.0])
+def test_a_peer_with_a_floor_arm_gives_null_only_where_nothing_can_be_paid(peer, budget):
+    sizes = {"arms": 3, "dimension": 2, "resources": 1, "horizon": 60, "budget": budget}
+    policy = peer(problem=Problem.of(**sizes, max_cost=[[4.0], [20.0], [300.0]], floor_arm=0), model="per_arm")
+    rng, state, spent, known = np.random.default_rng(2), policy.init(), 0.0, []
+    for _ in range(60):
+        choice = policy.decide(state, rng.normal(size=(1, 2)), rng.random(1))
+        arm, payable = choice.arm.item(), budget - spent >= 4.0
+        assert (arm != NULL_ARM) == payable
+        assert choice.probabilities[0, -1] == (not payable)
+        hold = choice.ticket.hold.item()
+        assert hold <= 4.0 or budget - spent - hold >= 4.0
+        cost = hold * rng.random() ** 2
+        state = policy.settle(policy.commit(state, choice.ticket), choice.ticket, [rng.random()], [[cost]])
+        spent += cost
+        known += [cost] * (arm == 0)
+    expected = [len(known), sum(known) / 300.0, sum(cost**2 for cost in known) / 300.0**2]
+    np.testing.assert_allclose(state.books.floor[0], expected)
+
+
+@pytest.mark.parametrize("rho", [1.1, 3.0, 30.0])
+def test_in_model_menus_the_program_without_null_has_the_value_of_that_with_null(rho):
+    draw = model_menu(1, 100).draw(np.random.default_rng(0), 0, 60)
+    rewards, costs = draw.mean_reward, draw.mean_costs[..., 0]
+    every_request = np.kron(np.eye(60), np.ones((1, 3)))
+    played = linprog(-rewards.ravel(), A_ub=costs.reshape(1, -1), b_ub=[rho * 60], A_eq=every_request, b_eq=np.ones(60))
+    with_null = static_optimum(rewards, costs[..., None], rho)
+    assert -played.fun / 60 == pytest.approx(with_null.value)

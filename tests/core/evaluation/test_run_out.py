@@ -46,6 +46,17 @@ def test_a_short_log_stands_for_the_whole_flight():
     assert found.reward.value == pytest.approx(500.0)
 
 
+def test_the_reward_is_one_that_the_flight_can_earn():
+    rng = np.random.default_rng(3)
+    rows = np.stack([rng.normal(1.5, 3.0, 40), np.full(40, 0.5)], axis=1)  # as weights of few rounds give them
+    found = run_out(
+        rows, np.array([10.0]), 40, level=0.95, replicates=200, rng=rng, reward_range=(0.0, 1.0)
+    )  # fmt: skip
+    assert found.share.value == pytest.approx(0.5)
+    assert found.reward.value == pytest.approx(20.0)
+    assert 0.0 <= found.reward.lower <= found.reward.value <= found.reward.upper <= 40.0
+
+
 def test_no_budget_ends_at_once():
     assert end(np.tile([1.0, 0.5], (100, 1)), [0.0]).share.value == pytest.approx(0.0)
 
