@@ -17,6 +17,9 @@ from cbwk_client.answers import (
     Explanation,
     FeedbackResult,
     NewKey,
+    Portfolio,
+    PortfolioBudget,
+    SharedAccount,
     Verification,
     Window,
 )
@@ -55,11 +58,12 @@ from cbwk_client.terms import Terms
 # fmt: off
 __all__ = [
     "Account", "Adjusted", "ArmThought", "Ask", "AsyncClient", "BadRequestError", "Budget", "BudgetBelowSpentError",
-    "BufferFullError", "Campaign", "CampaignExistsError", "CampaignNotFoundError", "CampaignSummary", "CampaignVersion",
-    "CbwkError", "Check", "Client", "ConflictError", "Decision", "DecisionIdReusedError", "DecisionNotFoundError",
-    "Explanation", "FeedbackDiffersError", "FeedbackResult", "ForbiddenError", "InvalidError", "NewKey",
-    "NoAnswerError", "NotFoundError", "RefusedError", "Report", "Terms", "TimedOutError", "TooLargeError",
-    "TooManyRequestsError", "UnauthorizedError", "UnavailableError", "UndeliveredError", "UnexpectedAnswerError",
-    "UnreachableError", "Verification", "VersionDiffersError", "Window",
+    "BufferFullError", "Campaign", "CampaignExistsError", "CampaignNotFoundError", "CampaignSummary",
+    "CampaignVersion", "CbwkError", "Check", "Client", "ConflictError", "Decision", "DecisionIdReusedError",
+    "DecisionNotFoundError", "Explanation", "FeedbackDiffersError", "FeedbackResult", "ForbiddenError", "InvalidError",
+    "NewKey", "NoAnswerError", "NotFoundError", "Portfolio", "PortfolioBudget", "RefusedError", "Report",
+    "SharedAccount", "Terms", "TimedOutError", "TooLargeError", "TooManyRequestsError", "UnauthorizedError",
+    "UnavailableError", "UndeliveredError", "UnexpectedAnswerError", "UnreachableError", "Verification",
+    "VersionDiffersError", "Window",
 ]
 # fmt: on

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -167,6 +167,7 @@ class Account:
     pace: float | None
     marginal_value: float | None = None  # reward that one more unit would earn
     windows: tuple[Window, ...] = ()
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,10 @@ class Budget:
     exhausted: bool  # the free amounts pay for none of the campaign's own arms
     resources: tuple[Account, ...]
     damaged: bool = False  # the stored configuration cannot be read, and `resources` is empty
+    display_name: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    mode: str = "live"
+    holdout: float | None = None  # share of the decisions that a baseline makes
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Budget:
@@ -197,6 +202,57 @@ def _accounts(bodies: Any) -> tuple[Account, ...]:
 
 
 @dataclass(frozen=True)
+class Portfolio:
+    """A portfolio with its configuration; `campaigns` share its budgets."""
+
+    id: str
+    version: int
+    config: Mapping[str, Any]
+    created_at: str | None = None  # these two are shown, but not in the answer to a change
+    campaigns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Portfolio:
+        """Return the value of a response body."""
+        return read(cls, body, campaigns=tuple(body.get("campaigns", ())))
+
+
+@dataclass(frozen=True)
+class SharedAccount:
+    """One resource of a portfolio."""
+
+    id: str
+    granted: float
+    held: float
+    spent: float
+    overrun: float
+    free: float
+    marginal_value: float  # reward that one more unit would earn; it is added to the prices of every campaign
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortfolioBudget:
+    """The accounts of a portfolio. `campaigns` has what each of them holds and has spent."""
+
+    portfolio_id: str
+    rounds: int
+    expected_rounds: int
+    resources: tuple[SharedAccount, ...]
+    campaigns: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> PortfolioBudget:
+        """Return the value of a response body."""
+        windows = [tuple(read(Window, window) for window in each["windows"]) for each in body["resources"]]
+        pairs = zip(body["resources"], windows, strict=True)
+        return read(cls, body, resources=tuple(read(SharedAccount, each, windows=inside) for each, inside in pairs))
+
+    def __getitem__(self, resource: str) -> SharedAccount:
+        return next(account for account in self.resources if account.id == resource)
+
+
+@dataclass(frozen=True)
 class Campaign:
     """The present state of a campaign."""
 
@@ -210,6 +266,8 @@ class Campaign:
     accounts: tuple[Account, ...]
     prices: Mapping[str, float]
     rules: int = 1  # services of version 0.1 do not send it
+    display_name: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Campaign:
@@ -227,6 +285,7 @@ class CampaignVersion:
     status: str
     config: Mapping[str, Any]
     rules: int = 1
+    warnings: tuple[str, ...] = ()  # when it was created
 
 
 @dataclass(frozen=True)
@@ -238,6 +297,8 @@ class CampaignSummary:
     version: int
     round: int
     created_at: str
+    display_name: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

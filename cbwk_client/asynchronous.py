@@ -21,6 +21,8 @@ from cbwk_client.answers import (
     Decision,
     FeedbackResult,
     NewKey,
+    Portfolio,
+    PortfolioBudget,
     Verification,
 )
 from cbwk_client.base import CLOSE_GRACE_SECONDS, FLUSH_POLL_SECONDS, BaseClient
@@ -28,6 +30,7 @@ from cbwk_client.calls import UNSET, Ask, Call, Context
 from cbwk_client.decisions import RAISE, Fallback
 from cbwk_client.errors import RefusedError
 from cbwk_client.outbox import OnRefused, log_refused
+from cbwk_client.replicas import Addresses, Cells
 from cbwk_client.reports import Report
 from cbwk_client.steps import Answer, Result, Send, Steps
 from cbwk_client.terms import TERMS, Terms
@@ -48,8 +51,16 @@ class AsyncClient(BaseClient):
     True
     """
 
-    def __init__(self, url: str, key: str, *, terms: Terms = TERMS, on_refused: OnRefused = log_refused) -> None:
-        super().__init__(url, key, terms=terms, on_refused=on_refused)
+    def __init__(
+        self,
+        url: Addresses,
+        key: str,
+        *,
+        cells: Cells | None = None,
+        terms: Terms = TERMS,
+        on_refused: OnRefused = log_refused,
+    ) -> None:
+        super().__init__(url, key, cells=cells, terms=terms, on_refused=on_refused)
         self._http = httpx.AsyncHTTPTransport(**transport.options(terms))
         self._delivery: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -117,6 +128,7 @@ class AsyncClient(BaseClient):
 
     async def feedback_batch(self, reports: Sequence[Report]) -> list[FeedbackResult | RefusedError]:
         """Send several reports in one transaction, in order; a refused report has an error in its place."""
+        self._replicas.check_together({report.campaign_id for report in reports})
         return await self._call(
             calls.feedback_batch([report.body() for report in reports]), self.terms.feedback_seconds
         )
@@ -131,6 +143,10 @@ class AsyncClient(BaseClient):
     async def create_campaign(self, config: Mapping[str, Any]) -> CampaignVersion:
         """Create a campaign; `config` is the body of `POST /campaigns`."""
         return await self._call(calls.create_campaign(config))
+
+    async def ensure_campaign(self, config: Mapping[str, Any]) -> CampaignVersion:
+        """Create a campaign unless it exists with this configuration; raise CampaignExistsError if it differs."""
+        return await self._call(calls.ensure_campaign(config))
 
     async def campaign(self, campaign_id: str) -> Campaign:
         """Return the present state of a campaign."""
@@ -178,6 +194,22 @@ class AsyncClient(BaseClient):
         """Recompute the accounts from the log."""
         return await self._call(calls.verify(campaign_id))
 
+    async def create_portfolio(self, config: Mapping[str, Any]) -> Portfolio:
+        """Create a portfolio; `config` is the body of `POST /portfolios`."""
+        return await self._call(calls.create_portfolio(config))
+
+    async def portfolio(self, portfolio_id: str) -> Portfolio:
+        """Return a portfolio with its campaigns."""
+        return await self._call(calls.portfolio(portfolio_id))
+
+    async def change_portfolio(self, portfolio_id: str, changes: Mapping[str, Any]) -> Portfolio:
+        """Change budgets and windows; `changes` is the body of `PATCH /portfolios/{id}`."""
+        return await self._call(calls.change_portfolio(portfolio_id, changes))
+
+    async def portfolio_budget(self, portfolio_id: str) -> PortfolioBudget:
+        """Return the accounts of a portfolio."""
+        return await self._call(calls.portfolio_budget(portfolio_id))
+
     async def create_key(
         self,
         name: str,
@@ -215,7 +247,7 @@ class AsyncClient(BaseClient):
 
     async def _send(self, step: Send) -> Result:
         try:
-            response = await self._http.handle_async_request(self._address.request(step))
+            response = await self._http.handle_async_request(self._access.request(step))
             try:
                 await response.aread()
             finally:

@@ -14,10 +14,11 @@ from cbwk_client.calls import Ask, Call
 from cbwk_client.decisions import Fallback
 from cbwk_client.errors import RefusedError
 from cbwk_client.outbox import OnRefused, Outbox, log_refused
+from cbwk_client.replicas import Addresses, Cells, Replicas
 from cbwk_client.reports import Report
 from cbwk_client.steps import Answer, Steps, call_steps
 from cbwk_client.terms import TERMS, Terms
-from cbwk_client.transport import Address
+from cbwk_client.transport import Access
 
 # How often `flush` looks.
 FLUSH_POLL_SECONDS: Final = 0.005
@@ -28,10 +29,19 @@ CLOSE_GRACE_SECONDS: Final = 1.0
 class BaseClient(ABC):
     """The state of a client, and its calls that do no input or output."""
 
-    def __init__(self, url: str, key: str, *, terms: Terms = TERMS, on_refused: OnRefused = log_refused) -> None:
+    def __init__(
+        self,
+        url: Addresses,
+        key: str,
+        *,
+        cells: Cells | None = None,
+        terms: Terms = TERMS,
+        on_refused: OnRefused = log_refused,
+    ) -> None:
         self.terms = terms
-        self._outbox = Outbox(terms, time.monotonic, random.random, on_refused)
-        self._address = Address(url, key)
+        self._replicas = Replicas(url, cells, time.monotonic)
+        self._outbox = Outbox(terms, time.monotonic, random.random, self._replicas, on_refused)
+        self._access = Access(key, self._replicas.urls)
 
     def report(
         self,
@@ -71,7 +81,8 @@ class BaseClient(ABC):
         self._wake_delivery()
 
     def _call_steps(self, call: Call[Answer], seconds: float | None) -> Steps[Answer]:
-        return call_steps(call, seconds or self.terms.admin_seconds, time.monotonic, random.random)
+        seconds = seconds or self.terms.admin_seconds
+        return call_steps(call, seconds, time.monotonic, random.random, self._replicas, self.terms.try_seconds)
 
     def _decide_steps(
         self, campaign_id: str, ask: Ask, explain: bool, fallback: Fallback, seconds: float | None
@@ -84,6 +95,8 @@ class BaseClient(ABC):
             seconds=seconds or self.terms.decide_seconds,
             clock=time.monotonic,
             chance=random.random,
+            replicas=self._replicas,
+            try_seconds=self.terms.try_seconds,
             void_later=self._void_later,
         )
 
@@ -97,6 +110,8 @@ class BaseClient(ABC):
             seconds=seconds or self.terms.batch_seconds,
             clock=time.monotonic,
             chance=random.random,
+            replicas=self._replicas,
+            try_seconds=self.terms.try_seconds,
             void_later=self._void_later,
         )
 

@@ -20,6 +20,8 @@ from cbwk_client.answers import (
     Decision,
     FeedbackResult,
     NewKey,
+    Portfolio,
+    PortfolioBudget,
     Verification,
     read,
 )
@@ -39,6 +41,7 @@ class Call(Generic[Answer]):
     body: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True  # whether sending it twice has the same effect as sending it once
+    campaign_id: str | None = None  # or a portfolio's: which replica is asked, and what X-Campaign-Id says
 
 
 # Stands for no `baseline_arm`, since None is one: play nothing. No arm has this id.
@@ -87,24 +90,49 @@ def decide(campaign_id: str, ask: Mapping[str, Any], *, explain: bool = False) -
     body = {"campaign_id": campaign_id, **ask}
     if explain:
         body["explain"] = True
-    return Call("POST", "/decide", lambda answer, replayed: Decision.of(answer, replayed=replayed), body)
+    return Call(
+        "POST",
+        "/decide",
+        lambda answer, replayed: Decision.of(answer, replayed=replayed),
+        body,
+        campaign_id=campaign_id,
+    )
 
 
 def decide_batch(campaign_id: str, asks: Sequence[Mapping[str, Any]]) -> Call[list[Decision | RefusedError]]:
     """`POST /decide/batch`; a refused item is an error in its place."""
     body = {"campaign_id": campaign_id, "items": list(asks)}
-    return Call("POST", "/decide/batch", lambda answer, _: _items(answer["decisions"], Decision.of), body)
+    return Call(
+        "POST",
+        "/decide/batch",
+        lambda answer, _: _items(answer["decisions"], Decision.of),
+        body,
+        campaign_id=campaign_id,
+    )
 
 
 def feedback(body: Mapping[str, Any]) -> Call[FeedbackResult]:
     """`POST /feedback`."""
-    return Call("POST", "/feedback", lambda answer, replayed: FeedbackResult.of(answer, replayed=replayed), body)
+    return Call(
+        "POST",
+        "/feedback",
+        lambda answer, replayed: FeedbackResult.of(answer, replayed=replayed),
+        body,
+        campaign_id=body["campaign_id"],
+    )
 
 
 def feedback_batch(bodies: Sequence[Mapping[str, Any]]) -> Call[list[FeedbackResult | RefusedError]]:
-    """`POST /feedback/batch`; a refused item is an error in its place."""
+    """`POST /feedback/batch`; a refused item is an error in its place. A batch of several campaigns names none."""
     body = {"items": list(bodies)}
-    return Call("POST", "/feedback/batch", lambda answer, _: _items(answer["results"], FeedbackResult.of), body)
+    campaigns = {each["campaign_id"] for each in bodies}
+    return Call(
+        "POST",
+        "/feedback/batch",
+        lambda answer, _: _items(answer["results"], FeedbackResult.of),
+        body,
+        campaign_id=campaigns.pop() if len(campaigns) == 1 else None,
+    )
 
 
 def _items(items: Sequence[Any], of: Callable[[Any], Answer]) -> list[Answer | RefusedError]:
@@ -120,12 +148,20 @@ def _item_error(problem: Any) -> RefusedError:
 
 def create_campaign(config: Mapping[str, Any]) -> Call[CampaignVersion]:
     """`POST /campaigns`."""
-    return Call("POST", "/campaigns", _version, dict(config), repeatable=False)
+    body = dict(config)
+    return Call("POST", "/campaigns", _version, body, repeatable=False, campaign_id=str(body.get("id", "")))
+
+
+def ensure_campaign(config: Mapping[str, Any]) -> Call[CampaignVersion]:
+    """`PUT /campaigns/{id}`, which may be repeated."""
+    name = str(config["id"])
+    return Call("PUT", f"/campaigns/{_path_segment(name)}", _version, dict(config), campaign_id=name)
 
 
 def campaign(campaign_id: str) -> Call[Campaign]:
     """`GET /campaigns/{id}`."""
-    return Call("GET", f"/campaigns/{_path_segment(campaign_id)}", lambda answer, _: Campaign.of(answer))
+    path = f"/campaigns/{_path_segment(campaign_id)}"
+    return Call("GET", path, lambda answer, _: Campaign.of(answer), campaign_id=campaign_id)
 
 
 def campaigns(status: str | None, cursor: str | None) -> Call[tuple[list[CampaignSummary], str | None]]:
@@ -140,37 +176,65 @@ def campaigns(status: str | None, cursor: str | None) -> Call[tuple[list[Campaig
 
 def change_campaign(campaign_id: str, changes: Mapping[str, Any]) -> Call[CampaignVersion]:
     """`PATCH /campaigns/{id}`."""
-    return Call("PATCH", f"/campaigns/{_path_segment(campaign_id)}", _version, dict(changes), repeatable=False)
+    path = f"/campaigns/{_path_segment(campaign_id)}"
+    return Call("PATCH", path, _version, dict(changes), repeatable=False, campaign_id=campaign_id)
 
 
 def set_budgets(campaign_id: str, budgets: Mapping[str, float]) -> Call[CampaignVersion]:
     """`PATCH /campaigns/{id}` with new totals, which may be set repeatedly."""
     body = {"resources": [{"id": resource, "budget": total} for resource, total in budgets.items()]}
-    return Call("PATCH", f"/campaigns/{_path_segment(campaign_id)}", _version, body)
+    return Call("PATCH", f"/campaigns/{_path_segment(campaign_id)}", _version, body, campaign_id=campaign_id)
 
 
 def set_status(campaign_id: str, action: str) -> Call[CampaignVersion]:
     """`POST /campaigns/{id}/pause|resume|archive`."""
-    return Call("POST", f"/campaigns/{_path_segment(campaign_id)}/{action}", _version)
+    return Call("POST", f"/campaigns/{_path_segment(campaign_id)}/{action}", _version, campaign_id=campaign_id)
 
 
 def budget(campaign_id: str) -> Call[Budget]:
     """`GET /admin/campaigns/{id}/budget`."""
-    return Call("GET", f"/admin/campaigns/{_path_segment(campaign_id)}/budget", lambda answer, _: Budget.of(answer))
+    path = f"/admin/campaigns/{_path_segment(campaign_id)}/budget"
+    return Call("GET", path, lambda answer, _: Budget.of(answer), campaign_id=campaign_id)
 
 
 def adjust(campaign_id: str, resource: str, amount: float, reason: str) -> Call[Adjusted]:
     """`POST /admin/campaigns/{id}/adjust`."""
     body = {"resource": resource, "amount": amount, "reason": reason}
     path = f"/admin/campaigns/{_path_segment(campaign_id)}/adjust"
-    return Call("POST", path, lambda answer, _: read(Adjusted, answer), body, repeatable=False)
+    return Call("POST", path, lambda answer, _: read(Adjusted, answer), body, repeatable=False, campaign_id=campaign_id)
 
 
 def verify(campaign_id: str) -> Call[Verification]:
     """`GET /admin/campaigns/{id}/verify`."""
-    return Call(
-        "GET", f"/admin/campaigns/{_path_segment(campaign_id)}/verify", lambda answer, _: Verification.of(answer)
-    )
+    path = f"/admin/campaigns/{_path_segment(campaign_id)}/verify"
+    return Call("GET", path, lambda answer, _: Verification.of(answer), campaign_id=campaign_id)
+
+
+def create_portfolio(config: Mapping[str, Any]) -> Call[Portfolio]:
+    """`POST /portfolios`."""
+    body, name = dict(config), str(config.get("id", ""))
+    return Call("POST", "/portfolios", _portfolio, body, repeatable=False, campaign_id=name)
+
+
+def portfolio(portfolio_id: str) -> Call[Portfolio]:
+    """`GET /portfolios/{id}`."""
+    return Call("GET", f"/portfolios/{_path_segment(portfolio_id)}", _portfolio, campaign_id=portfolio_id)
+
+
+def change_portfolio(portfolio_id: str, changes: Mapping[str, Any]) -> Call[Portfolio]:
+    """`PATCH /portfolios/{id}`."""
+    path = f"/portfolios/{_path_segment(portfolio_id)}"
+    return Call("PATCH", path, _portfolio, dict(changes), repeatable=False, campaign_id=portfolio_id)
+
+
+def portfolio_budget(portfolio_id: str) -> Call[PortfolioBudget]:
+    """`GET /admin/portfolios/{id}/budget`."""
+    path = f"/admin/portfolios/{_path_segment(portfolio_id)}/budget"
+    return Call("GET", path, lambda answer, _: PortfolioBudget.of(answer), campaign_id=portfolio_id)
+
+
+def _portfolio(answer: Any, _: bool) -> Portfolio:
+    return Portfolio.of(answer)
 
 
 def create_key(
@@ -186,7 +250,7 @@ def create_key(
 
 
 def _version(answer: Any, _: bool) -> CampaignVersion:
-    return read(CampaignVersion, answer)
+    return read(CampaignVersion, answer, warnings=tuple(answer.get("warnings", ())))
 
 
 def _path_segment(name: str) -> str:

@@ -10,6 +10,7 @@ from cbwk_client import calls
 from cbwk_client.answers import Decision
 from cbwk_client.calls import Ask
 from cbwk_client.errors import NoAnswerError, RefusedError
+from cbwk_client.replicas import Replicas
 from cbwk_client.steps import Chance, Clock, Steps, call_steps
 
 Answer = TypeVar("Answer")
@@ -35,6 +36,8 @@ def decide(
     seconds: float,
     clock: Clock,
     chance: Chance,
+    replicas: Replicas,
+    try_seconds: float,
     void_later: VoidLater,
 ) -> Steps[Decision]:
     """Return the steps of one decision."""
@@ -43,7 +46,8 @@ def decide(
     def fallback_answer(arm: str | None) -> Decision:
         return Decision.fallback(campaign_id, body["decision_id"], arm)
 
-    steps = call_steps(calls.decide(campaign_id, body, explain=explain), seconds, clock, chance)
+    call = calls.decide(campaign_id, body, explain=explain)
+    steps = call_steps(call, seconds, clock, chance, replicas, try_seconds)
     unclaimed = _unclaimed_ids([ask], [body], fallback)
     return _with_fallback(steps, fallback, fallback_answer, lambda: void_later(campaign_id, unclaimed))
 
@@ -56,6 +60,8 @@ def decide_batch(
     seconds: float,
     clock: Clock,
     chance: Chance,
+    replicas: Replicas,
+    try_seconds: float,
     void_later: VoidLater,
 ) -> Steps[list[Decision | RefusedError]]:
     """Return the steps of several decisions in one request."""
@@ -64,7 +70,8 @@ def decide_batch(
     def fallback_answer(arm: str | None) -> list[Decision | RefusedError]:
         return [Decision.fallback(campaign_id, body["decision_id"], arm) for body in bodies]
 
-    steps = call_steps(calls.decide_batch(campaign_id, bodies), seconds, clock, chance)
+    call = calls.decide_batch(campaign_id, bodies)
+    steps = call_steps(call, seconds, clock, chance, replicas, try_seconds)
     unclaimed = _unclaimed_ids(asks, bodies, fallback)
     return _with_fallback(steps, fallback, fallback_answer, lambda: void_later(campaign_id, unclaimed))
 

@@ -6,6 +6,7 @@ differ only in how they carry out a step. The clock and the random numbers are a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from cbwk_client.errors import (
     UnreachableError,
     refusal,
 )
+from cbwk_client.replicas import Replicas
 
 # Pauses between attempts double from the first to the last; a random part of up to half is taken off each.
 PAUSE_SECONDS_MIN = 0.005
@@ -30,6 +32,7 @@ PAUSE_SECONDS_MAX = 2.0
 ATTEMPT_SECONDS_MIN = 0.02
 # Problems after which the service has certainly done nothing.
 _NOT_STARTED = frozenset(TYPE_PREFIX + kind for kind in ("not-ready", "queue-full", "campaign-busy"))
+_NOT_READY = (TYPE_PREFIX + "not-ready").encode()
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], float]
@@ -52,6 +55,8 @@ class TimeLeft:
 class Send:
     """Send this request; the result is a Reply or a Failure."""
 
+    url: str  # of the replica
+    campaign_id: str | None
     method: str
     path: str
     content: bytes | None
@@ -89,29 +94,43 @@ Result = Reply | Failure | None  # None after a Wait
 Steps = Generator[Send | Wait, Result, Answer]
 
 
-def call_steps(call: Call[Answer], seconds: float, clock: Clock, chance: Chance) -> Steps[Answer]:
+def call_steps(
+    call: Call[Answer], seconds: float, clock: Clock, chance: Chance, replicas: Replicas, try_seconds: float = math.inf
+) -> Steps[Answer]:
     """Repeat a call until it has an answer or the time is over; a call that is not repeatable is sent once.
 
-    An attempt may take half of the time left, so that a hanging connection leaves time for another attempt.
+    An attempt may take half of the time left, so that a hanging connection leaves time for another attempt, and at most
+    `try_seconds` where there is another replica to ask. The replicas are asked one after the other, and then again
+    after a pause.
     """
     until = clock() + seconds
     may_have_been_done = False
-    attempts = 0
+    urls = replicas.of(call.campaign_id)
+    asked: list[str] = []
+    rounds = 0
     while True:
         now = clock()
-        left = attempt_seconds(until - now) if call.repeatable else until - now
-        result = yield send_step(call, TimeLeft(clock, now + left))
-        attempts += 1
+        left = until - now
+        if call.repeatable:
+            left = min(attempt_seconds(left), try_seconds if len(urls) > 1 else left)
+        asked.append(replicas.choose(urls, asked))
+        result = yield send_step(call, TimeLeft(clock, now + left), asked[-1])
+        replicas.note(asked[-1], now, is_well=is_well(result))
         try:
             return answer_of(call, result)
         except NoAnswerError as error:
             may_have_been_done |= error.may_have_been_done
             error.may_have_been_done = may_have_been_done
-            wait = max(pause_seconds(attempts, chance), error.retry_after_seconds)
+            wait = 0.0
+            if len(asked) >= len(urls) or isinstance(error, TooManyRequestsError):
+                rounds += 1
+                asked.clear()
+                wait = max(pause_seconds(rounds, chance), error.retry_after_seconds)
             unsafe = may_have_been_done and not call.repeatable
             if unsafe or clock() + wait + ATTEMPT_SECONDS_MIN > until:
                 raise
-        yield Wait(wait)
+        if wait:
+            yield Wait(wait)
 
 
 def attempt_seconds(left: float) -> float:
@@ -133,10 +152,17 @@ def pause_seconds(attempts: int, chance: Chance) -> float:
     return longest * (1.0 - chance() / 2)
 
 
-def send_step(call: Call[Any], time_left: TimeLeft) -> Send:
-    """Return the step that sends a call."""
+def send_step(call: Call[Any], time_left: TimeLeft, url: str) -> Send:
+    """Return the step that sends a call to a replica."""
     content = None if call.body is None else encode(call.body)
-    return Send(call.method, call.path, content, call.query, time_left)
+    return Send(url, call.campaign_id, call.method, call.path, content, call.query, time_left)
+
+
+def is_well(result: Result) -> bool:
+    """Return whether a result shows a replica that serves; one that refuses a request does."""
+    if not isinstance(result, Reply):
+        return False
+    return result.status < 500 or (TYPE_PREFIX.encode() in result.content and _NOT_READY not in result.content)
 
 
 def answer_of(call: Call[Answer], result: Result) -> Answer:

@@ -21,6 +21,8 @@ from cbwk_client.answers import (
     Decision,
     FeedbackResult,
     NewKey,
+    Portfolio,
+    PortfolioBudget,
     Verification,
 )
 from cbwk_client.base import CLOSE_GRACE_SECONDS, FLUSH_POLL_SECONDS, BaseClient
@@ -28,13 +30,14 @@ from cbwk_client.calls import UNSET, Ask, Call, Context
 from cbwk_client.decisions import RAISE, Fallback
 from cbwk_client.errors import RefusedError
 from cbwk_client.outbox import OnRefused, log_refused
+from cbwk_client.replicas import Addresses, Cells
 from cbwk_client.reports import Report
 from cbwk_client.steps import Answer, Result, Send, Steps
 from cbwk_client.terms import TERMS, Terms
 
 
 class Client(BaseClient):
-    """A client of the service at a URL, with an API key; several threads may use it at once.
+    """A client of the service at one or several URLs, with an API key; several threads may use it at once.
 
     >>> with Client(url, key) as client:
     ...     made = client.create_campaign({
@@ -48,10 +51,34 @@ class Client(BaseClient):
     >>> with Client(url, key) as client:  # the end of the block above has delivered the report
     ...     client.budget("summer-sale")["usd"].spent
     0.031
+
+    Of several replicas on one database each campaign has one that it prefers. Where that one fails, the others are
+    asked, with the same decision id:
+
+    >>> with Client(["http://127.0.0.1:9", url], key) as client:
+    ...     client.decide("summer-sale", {"device": "desktop"}, fallback=None, seconds=5).is_fallback
+    False
+
+    With cells, each a database of its own, the URLs are given by cell, and `cells` is the map file of HAProxy or what
+    is in it: the cell of a campaign, of a portfolio (`"acme:"` for all campaigns `acme:…`), and `"*"` for all others.
+
+    >>> cells = {"north": [url], "south": ["http://127.0.0.1:9"]}
+    >>> with Client(cells, key, cells={"*": "north", "winter-sale": "south"}) as client:
+    ...     [client.decide(name, {"device": "desktop"}, fallback=None, seconds=5).is_fallback
+    ...      for name in ("summer-sale", "winter-sale")]
+    [False, True]
     """
 
-    def __init__(self, url: str, key: str, *, terms: Terms = TERMS, on_refused: OnRefused = log_refused) -> None:
-        super().__init__(url, key, terms=terms, on_refused=on_refused)
+    def __init__(
+        self,
+        url: Addresses,
+        key: str,
+        *,
+        cells: Cells | None = None,
+        terms: Terms = TERMS,
+        on_refused: OnRefused = log_refused,
+    ) -> None:
+        super().__init__(url, key, cells=cells, terms=terms, on_refused=on_refused)
         self._http = httpx.HTTPTransport(**transport.options(terms))
         self._delivery: Thread | None = None
         self._delivery_lock = Lock()
@@ -120,6 +147,7 @@ class Client(BaseClient):
 
     def feedback_batch(self, reports: Sequence[Report]) -> list[FeedbackResult | RefusedError]:
         """Send several reports in one transaction, in order; a refused report has an error in its place."""
+        self._replicas.check_together({report.campaign_id for report in reports})
         return self._call(calls.feedback_batch([report.body() for report in reports]), self.terms.feedback_seconds)
 
     def flush(self, seconds: float = 5.0) -> bool:
@@ -132,6 +160,10 @@ class Client(BaseClient):
     def create_campaign(self, config: Mapping[str, Any]) -> CampaignVersion:
         """Create a campaign; `config` is the body of `POST /campaigns`."""
         return self._call(calls.create_campaign(config))
+
+    def ensure_campaign(self, config: Mapping[str, Any]) -> CampaignVersion:
+        """Create a campaign unless it exists with this configuration; raise CampaignExistsError if it differs."""
+        return self._call(calls.ensure_campaign(config))
 
     def campaign(self, campaign_id: str) -> Campaign:
         """Return the present state of a campaign."""
@@ -178,6 +210,22 @@ class Client(BaseClient):
         """Recompute the accounts from the log."""
         return self._call(calls.verify(campaign_id))
 
+    def create_portfolio(self, config: Mapping[str, Any]) -> Portfolio:
+        """Create a portfolio; `config` is the body of `POST /portfolios`."""
+        return self._call(calls.create_portfolio(config))
+
+    def portfolio(self, portfolio_id: str) -> Portfolio:
+        """Return a portfolio with its campaigns."""
+        return self._call(calls.portfolio(portfolio_id))
+
+    def change_portfolio(self, portfolio_id: str, changes: Mapping[str, Any]) -> Portfolio:
+        """Change budgets and windows; `changes` is the body of `PATCH /portfolios/{id}`."""
+        return self._call(calls.change_portfolio(portfolio_id, changes))
+
+    def portfolio_budget(self, portfolio_id: str) -> PortfolioBudget:
+        """Return the accounts of a portfolio."""
+        return self._call(calls.portfolio_budget(portfolio_id))
+
     def create_key(
         self,
         name: str,
@@ -215,7 +263,7 @@ class Client(BaseClient):
 
     def _send(self, step: Send) -> Result:
         try:
-            response = self._http.handle_request(self._address.request(step))
+            response = self._http.handle_request(self._access.request(step))
             try:
                 response.read()
             finally:

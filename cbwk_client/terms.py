@@ -11,6 +11,7 @@ class Terms:
     """Times in seconds, each for a whole call with all its attempts, and limits.
 
     decide, batch, feedback: time of `decide`, of `decide_batch`, and of `feedback` or one delivery of reports.
+    try: time of one attempt where there is another replica to ask.
     admin: time of every other call. close: how long `close` tries to deliver waiting reports.
     server_deadline: the service's CBWK_REQUEST_DEADLINE_MS; the client voids a late decision after it.
     linger: how long a report may wait for others that are sent with it.
@@ -21,6 +22,7 @@ class Terms:
     decide_seconds: float = 0.1
     batch_seconds: float = 1.0
     feedback_seconds: float = 5.0
+    try_seconds: float = 1.0
     admin_seconds: float = 30.0
     close_seconds: float = 5.0
     server_deadline_seconds: float = 1.0

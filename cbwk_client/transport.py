@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,21 +17,23 @@ from cbwk_client.terms import Terms
 _IDLE_SECONDS_MAX = 3.0
 # A wrong Retry-After must not stop deliveries for long.
 _RETRY_AFTER_SECONDS_MAX = 10.0
+_HEADER_VALUE = re.compile(r"[!-~]+")
 # After these errors the request was certainly not sent.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True)
-class Address:
-    """The URL of the service and the API key."""
+class Access:
+    """The API key, and the addresses that it is sent to."""
 
-    url: str
     key: str = field(repr=False)
+    urls: Collection[str]
 
     def __post_init__(self) -> None:
-        parsed = httpx.URL(self.url)
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"url must be http:// or https://, a host and perhaps a port, got {self.url!r}")
+        for url in self.urls:
+            parsed = httpx.URL(url)
+            if parsed.scheme not in ("http", "https") or not parsed.host:
+                raise ValueError(f"url must be http:// or https://, a host and perhaps a port, got {url!r}")
         if not self.key or not self.key.isascii() or not self.key.isprintable():
             raise ValueError("key must be the text of an API key: printable ASCII")  # the message must not show the key
 
@@ -39,14 +43,18 @@ class Address:
 
     def request(self, step: Send) -> httpx.Request:
         """Return the HTTP request of a step."""
-        url = _parsed(self.url.rstrip("/") + step.path)
+        url = _parsed(step.url + step.path)
+        # What is no id is refused for its body; it might not be a header either.
+        headers = self._headers
+        if step.campaign_id is not None and _HEADER_VALUE.fullmatch(step.campaign_id):
+            headers = {**headers, "X-Campaign-Id": step.campaign_id}
         # httpcore reads the timeout of each phase from this object, so that the time left covers all phases together.
         extensions = {"timeout": step.time_left}
         return httpx.Request(
             step.method,
             url,
             params=step.query or None,
-            headers=self._headers,
+            headers=headers,
             content=step.content,
             extensions=extensions,
         )

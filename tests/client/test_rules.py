@@ -42,6 +42,7 @@ from cbwk_client import (
 )
 from cbwk_client.decisions import RAISE, decide_batch
 from cbwk_client.outbox import Outbox
+from cbwk_client.replicas import Replicas
 from cbwk_client.steps import Failure, Reply, Send, Wait, call_steps
 from service import problems
 from service.schemas import admin, campaign, deciding
@@ -74,6 +75,10 @@ class Clock:
 def problem(kind, status, **more):
     body = {"type": problems.TYPE_PREFIX + kind, "title": "", "status": status, "detail": "why"} | more
     return Reply(status, orjson.dumps(body), retry_after_seconds=1.0 if status == 503 else 0.0)
+
+
+def replicas(*urls):
+    return Replicas(urls or "http://here", None, Clock())
 
 
 def carry_out(steps, clock, network):
@@ -115,6 +120,8 @@ def decide(clock, network, *, fallback=RAISE, decision_id=None, seconds=0.1, cha
         seconds=seconds,
         clock=clock,
         chance=lambda: chance,
+        replicas=replicas(),
+        try_seconds=1.0,
         void_later=lambda campaign_id, ids: late.extend((campaign_id, each) for each in ids),
     )
     return carry_out(steps, clock, network), late
@@ -172,6 +179,8 @@ def test_without_a_fallback_no_answer_is_an_error_and_only_ids_nobody_knows_are_
             seconds=0.1,
             clock=Clock(),
             chance=lambda: 0.0,
+            replicas=replicas(),
+            try_seconds=1.0,
             void_later=lambda _, ids, late=late: late.extend(ids),
         )
         clock = Clock()
@@ -191,6 +200,8 @@ def test_a_call_interrupted_in_the_middle_voids_the_decision_it_may_have_left():
         seconds=0.1,
         clock=Clock(),
         chance=lambda: 0.0,
+        replicas=replicas(),
+        try_seconds=1.0,
         void_later=lambda _, ids: late.extend(ids),
     )
     sent = next(steps)
@@ -207,6 +218,8 @@ def test_a_batch_without_an_answer_falls_back_and_is_voided_as_a_whole():
         seconds=1.0,
         clock=clock,
         chance=lambda: 0.0,
+        replicas=replicas(),
+        try_seconds=1.0,
         void_later=lambda _, ids: late.extend(ids),
     )
     network, sent = replies((SILENCE, 9))
@@ -242,7 +255,7 @@ def test_what_cannot_be_repeated_is_sent_again_only_if_it_surely_was_not_done():
     for first, attempts in cases:
         network, sent = replies((first, 0), (made, 0))
         clock = Clock()
-        steps = call_steps(calls.create_campaign(config), 30, clock, lambda: 0.0)
+        steps = call_steps(calls.create_campaign(config), 30, clock, lambda: 0.0, replicas())
         if attempts == 2:
             assert carry_out(steps, clock, network).version == 1
         else:
@@ -299,7 +312,7 @@ def test_every_class_of_problem_has_its_error_and_the_tree_is_drawn_as_it_is():
         (Account, campaign.AccountView, {}),
         (Campaign, campaign.CampaignView, {}),
         (CampaignSummary, campaign.CampaignSummary, {}),
-        (CampaignVersion, admin.CampaignChanged, {}),
+        (CampaignVersion, admin.CampaignCreated, {}),
         (answers.Budget, admin.BudgetView, {}),
         (answers.Adjusted, admin.Adjusted, {}),
         (Verification, admin.Verification, {}),
@@ -315,10 +328,10 @@ def test_an_answer_has_every_field_the_service_declares(ours, theirs, renamed):
 def test_contexts_of_any_mapping_or_sequence_are_sent_as_json_and_others_are_refused_where_they_were_given():
     for context, sent in ((MappingProxyType({"x": 1}), {"x": 1}), (range(3), [0, 1, 2]), ((0.5, 1), [0.5, 1])):
         call = calls.decide("c", calls.Ask(context).body())
-        step = next(call_steps(call, 1, Clock(), lambda: 0.0))
+        step = next(call_steps(call, 1, Clock(), lambda: 0.0, replicas()))
         assert orjson.loads(step.content)["context"] == sent
     with pytest.raises(TypeError):
-        next(call_steps(calls.decide("c", calls.Ask({"x": object()}).body()), 1, Clock(), lambda: 0.0))
+        next(call_steps(calls.decide("c", calls.Ask({"x": object()}).body()), 1, Clock(), lambda: 0.0, replicas()))
 
 
 class Service:
@@ -359,7 +372,7 @@ MOODS = st.lists(st.sampled_from(["well", "silent", "unreachable", "busy", "lock
 def test_every_report_is_taken_or_refused_however_the_service_fails(kinds, moods, items_max):
     clock, refused = Clock(), []
     terms = Terms(batch_items_max=items_max, close_seconds=1000)
-    outbox = Outbox(terms, clock, lambda: 0.5, lambda report, error: refused.append(report.decision_id))
+    outbox = Outbox(terms, clock, lambda: 0.5, replicas(), lambda report, error: refused.append(report.decision_id))
     names = [f"{kind}{number}" for number, kind in enumerate(kinds)]
     for name in names:
         outbox.add(Report("c", name, reward=1, costs={"usd": 0.5}))
@@ -374,7 +387,7 @@ def test_every_report_is_taken_or_refused_however_the_service_fails(kinds, moods
 
 def test_a_lone_report_lingers_and_a_full_batch_does_not():
     clock = Clock()
-    outbox = Outbox(Terms(batch_items_max=3, linger_seconds=0.25), clock, lambda: 0.0)
+    outbox = Outbox(Terms(batch_items_max=3, linger_seconds=0.25), clock, lambda: 0.0, replicas())
     delivery = outbox.delivery()
     assert next(delivery) == Wait(None)
     assert outbox.add(Report("c", "1", reward=1))
@@ -386,7 +399,7 @@ def test_a_lone_report_lingers_and_a_full_batch_does_not():
 
 def test_a_late_void_waits_for_the_deadline_and_asks_twice_for_a_decision_nobody_knows():
     clock = Clock()
-    outbox = Outbox(Terms(server_deadline_seconds=2), clock, lambda: 0.0)
+    outbox = Outbox(Terms(server_deadline_seconds=2), clock, lambda: 0.0, replicas())
     outbox.void_later("c", ["unknown1", "d"])
     outbox.close()
     service = Service([])
@@ -405,7 +418,7 @@ def test_a_late_void_waits_for_the_deadline_and_asks_twice_for_a_decision_nobody
 
 def test_what_is_left_at_the_end_is_handed_back_in_order():
     clock = Clock()
-    outbox = Outbox(Terms(close_seconds=3, batch_items_max=2), clock, lambda: 0.0)
+    outbox = Outbox(Terms(close_seconds=3, batch_items_max=2), clock, lambda: 0.0, replicas())
     reports = [Report("c", str(number), reward=1) for number in range(5)]
     for report in reports:
         outbox.add(report)
@@ -419,7 +432,7 @@ def test_what_is_left_at_the_end_is_handed_back_in_order():
 
 
 def test_a_full_buffer_says_so_instead_of_dropping_anything():
-    outbox = Outbox(Terms(reports_max=2), Clock(), lambda: 0.0)
+    outbox = Outbox(Terms(reports_max=2), Clock(), lambda: 0.0, replicas())
     for name in ("1", "2"):
         outbox.add(Report("c", name, reward=1))
     with pytest.raises(BufferFullError):
