@@ -1,7 +1,7 @@
-"""The pictures of docs/concepts.md: `.venv/bin/python docs/pictures/make.py` writes them anew beside this file.
+"""The pictures of docs/concepts.md and docs/budgets.md: `.venv/bin/python docs/pictures/make.py` writes them here.
 
-Two are drawn by hand, two show a real run of the library in a small world: three banners, visitors of two kinds, a
-budget that pays for a third of them.
+Two are drawn by hand, three show real runs of the library in a small world: three banners, visitors of two kinds. One
+budget pays for a third of the visitors, the other is divided into the limits of the days of a week.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cbwk_core import SquareCBwK
+from cbwk_core.rules.traffic import HOURS_PER_DAY, HOURS_PER_WEEK, MICROS_PER_HOUR
+from cbwk_core.simulation.calendar import CalendarLedger, Flight, Window
 from cbwk_core.static_optimum import static_optimum
 
 Array = NDArray[np.float64]
@@ -30,6 +32,8 @@ STEP = 10
 CLICKS = np.array([[0.10, 0.30, 0.20], [0.25, 0.10, 0.05]])
 COSTS = np.array([[0.2, 0.8, 0.4], [0.3, 0.5, 0.2]])
 BUDGET_PER_ROUND = 0.15
+# A week of the same visitors: this many by day and by night, and the limit of a day in max costs.
+DAY_HOURS, VISITORS_BY_DAY, VISITORS_BY_NIGHT, DAY_LIMIT = range(6, 22), 30, 4, 60.0
 
 
 class Run(NamedTuple):
@@ -60,6 +64,56 @@ def run() -> Run:
         spent[number] = cost
     best = static_optimum(CLICKS, COSTS[..., None], BUDGET_PER_ROUND, [0.5, 0.5])
     return Run(np.cumsum(spent) / budget, price, float(best.prices[0]))
+
+
+def spend_of_a_week(*, paced: bool) -> Array:
+    """What a week under a day's limit spends in each hour, in max costs, with the pace of the window or without it."""
+    rng, hours = np.random.default_rng(SEED), np.arange(HOURS_PER_WEEK)
+    visitors = np.where(np.isin(hours % HOURS_PER_DAY, DAY_HOURS), VISITORS_BY_DAY, VISITORS_BY_NIGHT)
+    times = np.concatenate([(hour + (np.arange(n) + 0.5) / n) * MICROS_PER_HOUR for hour, n in enumerate(visitors)])
+    rounds, days = len(times), HOURS_PER_WEEK // HOURS_PER_DAY
+    budget = np.array([days * DAY_LIMIT])
+    window = Window(resource=0, hours=HOURS_PER_DAY, rho=DAY_LIMIT * days / rounds)
+    ledger = CalendarLedger(budget, [window], [Flight(0, times.astype(np.int64))], days)
+    policy = SquareCBwK(arms=3, dimension=2, resources=1, horizon=rounds, budget=budget, model="per_arm", paced=paced)
+    state, spent = policy.init(), np.zeros(HOURS_PER_WEEK)
+    for number, at in enumerate(times):
+        kind = int(rng.random() < 0.5)
+        features, offer = np.eye(2)[[kind]], ledger.offer(number)
+        choice = policy.decide(
+            state, features, rng.random(1), free=offer["free"], pace=offer["pace"] if paced else None
+        )
+        arm = int(choice.arm[0])
+        shown = arm != policy.null_arm
+        click, factor = float(rng.random() < CLICKS[kind, arm]), rng.uniform(0.8, 1.2)
+        cost = float(shown) * COSTS[kind, arm] * factor
+        state = policy.commit(state, choice.ticket)
+        state = policy.settle(state, choice.ticket, [shown * click], [[cost]])
+        ledger.book(number, np.array([[cost]]))
+        spent[int(at) // MICROS_PER_HOUR] += cost
+    return spent
+
+
+def draw_week(paced: Array, unpaced: Array) -> Figure:
+    """Two rows, one above the other: spent since midnight, for each hour of a week."""
+    figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+    rows = figure.subplots(2, sharex=True)
+    titles = ("with the pace of the window", "limit alone, without its pace")
+    for axes, spent, colour, title in zip(rows, (paced, unpaced), (SPENT, HELD), titles, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        by_day = spent.reshape(-1, HOURS_PER_DAY).cumsum(axis=1).ravel()
+        axes.bar(np.arange(HOURS_PER_WEEK) + 0.5, by_day, width=1.0, color=colour, zorder=2)
+        axes.axhline(DAY_LIMIT, color=GREY, linestyle="--", linewidth=1, label="limit of a day")
+        for day in range(1, HOURS_PER_WEEK // HOURS_PER_DAY):
+            axes.axvline(day * HOURS_PER_DAY, color=GREY, linewidth=0.5, zorder=1)
+        axes.set_title(title, loc="left", fontsize="medium")
+        axes.set_ylim(0, DAY_LIMIT * 1.2)
+        axes.set_ylabel("spent today")
+    rows[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    rows[1].set_xlim(0, HOURS_PER_WEEK)
+    noons = np.arange(HOURS_PER_DAY // 2, HOURS_PER_WEEK, HOURS_PER_DAY)
+    rows[1].set_xticks(noons, [f"day {day}\nnoon" for day in range(1, len(noons) + 1)])
+    return figure
 
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
@@ -150,6 +204,7 @@ def make(folder: Path) -> None:
     with mpl.rc_context(style):
         found = run()
         drawn = {"round": draw_round(), "hold": draw_hold(), "price": draw_price(found), "pace": draw_pace(found)}
+        drawn["week"] = draw_week(spend_of_a_week(paced=True), spend_of_a_week(paced=False))
         for name, figure in drawn.items():
             figure.savefig(folder / f"{name}.svg", facecolor="white", metadata={"Date": None})
 

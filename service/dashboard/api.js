@@ -1,16 +1,17 @@
 // Requests to the service with the tab's key; every failure becomes a message for people.
 
-const ROOT = new URL("../../", import.meta.url);
+export const ROOT = new URL("../../", import.meta.url);
 const KEY = "cbwk.key";
 const TIMEOUT_MS = 15000;
 
 /** A failed request, with a message for people; `status` is 0 without a response. */
 export class ServiceError extends Error {
-  constructor(message, { status = 0, kind = "", retrySeconds = null } = {}) {
+  constructor(message, { status = 0, kind = "", retrySeconds = null, errors = [] } = {}) {
     super(message);
     this.status = status;
     this.kind = kind;
     this.retrySeconds = retrySeconds;
+    this.errors = errors; // of a 422: [{ field, message }]
   }
 }
 
@@ -56,7 +57,8 @@ async function errorOf(response) {
   }
   const kind = String(problem.type ?? "").replace("urn:cbwk:problem:", "");
   const retrySeconds = Number(response.headers.get("retry-after")) || null;
-  return new ServiceError(messageFor(response.status, kind, problem), { status: response.status, kind, retrySeconds });
+  const { status } = response;
+  return new ServiceError(messageFor(status, kind, problem), { status, kind, retrySeconds, errors: problem.errors });
 }
 
 const UNAVAILABLE = {

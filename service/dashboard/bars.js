@@ -1,7 +1,7 @@
 // A budget as a bar: spent, held, free, and a mark for the plan.
 
 import { h, setChildren, setText } from "./dom.js";
-import { amount, moment, percent } from "./format.js";
+import { amount, moment, percent, unitOf } from "./format.js";
 
 /** Returns one resource's bar, with `update(account, flight)`. */
 export function resourceBar() {
@@ -26,7 +26,7 @@ export function resourceBar() {
     bar.title = barText(account, flight);
     setChildren(windows, (account.windows ?? []).map(windowBar));
     setText(name, account.id);
-    setText(figures, `${amount(account.spent)} of ${amount(account.granted)}`);
+    setText(figures, `${amount(account.spent)} of ${amount(account.granted)}${account.unit ? ` ${account.unit}` : ""}`);
     setText(pace, paceText(account.pace));
     pace.dataset.pace = account.pace !== null && account.pace > 1.1 ? "fast" : "even";
   }
@@ -51,6 +51,6 @@ function barText(account, flight) {
   const over = account.overrun > 0 ? `, ${amount(account.overrun)} over budget` : "";
   return (
     `${account.id}: ${amount(account.spent)} spent, ${amount(account.held)} held, ${amount(account.free)} free ` +
-    `of ${amount(account.granted)}${over}; ${percent(flight)} of the flight is over`
+    `of ${amount(account.granted)} ${unitOf(account)}${over}; ${percent(flight)} of the flight is over`
   );
 }

@@ -5,46 +5,44 @@ import { confirmDialog, openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
 import { amount } from "./format.js";
 
-/** Returns the buttons for a campaign in its current status; calls `done(message)` after a change. */
-export function changeButtons(campaign, done) {
-  const button = (label, onclick, kind = null) => h("button", { type: "button", class: kind, onclick }, label);
-  const act = (action, message) => async () => {
-    await request(`${campaignPath(campaign.id)}/${action}`, { method: "POST" });
-    await done(message);
-  };
-  const pause = () =>
-    confirmDialog({
-      title: `Pause ${campaign.id}?`,
-      lines: ["Requests get no arm until it is resumed. Open holds stay; feedback is still booked and learnt."],
-      button: "Pause",
-      act: act("pause", `${campaign.id} is paused.`),
-    });
-  const resume = () =>
-    confirmDialog({
-      title: `Resume ${campaign.id}?`,
-      lines: ["It decides again and spends its budgets."],
-      button: "Resume",
-      act: act("resume", `${campaign.id} is active.`),
-    });
-  const archive = () =>
-    confirmDialog({
-      title: `Archive ${campaign.id}?`,
-      lines: ["This ends the campaign permanently: it cannot be resumed. Its log stays; late costs are booked."],
-      button: "Archive permanently",
-      danger: true,
-      typed: campaign.id,
-      act: act("archive", `${campaign.id} is archived.`),
-    });
-  if (campaign.status === "archived") return [];
-  return [
-    campaign.status === "paused" ? button("Resume…", resume, "primary") : button("Pause…", pause),
-    button("Change budgets…", () => changeBudgets(campaign, done)),
-    button("Adjust spent…", () => adjustSpent(campaign, done)),
-    button("Archive…", archive, "danger"),
-  ];
+const button = (label, onclick, kind = null) => h("button", { type: "button", class: kind, onclick }, label);
+
+/** Returns the buttons in the head of a campaign; they call `done(message)` after a change. */
+export function statusButtons(campaign, done, mayCreate) {
+  const clone = mayCreate && h("a", { class: "button", href: `#/new/${encodeURIComponent(campaign.id)}` }, "Clone");
+  if (campaign.status === "archived") return clone ? [clone] : [];
+  const ask = (action, title, line, message, kind) => () => confirmDialog({
+    title, lines: [line], button: kind,
+    act: async () => {
+      await request(`${campaignPath(campaign.id)}/${action}`, { method: "POST" });
+      await done(message);
+    },
+  });
+  const pause = ask("pause", `Pause ${campaign.id}?`,
+    "Requests get no arm until it is resumed. Open holds stay; feedback is still booked and learnt.",
+    `${campaign.id} is paused.`, "Pause");
+  const resume = ask("resume", `Resume ${campaign.id}?`, "It decides again and spends its budgets.",
+    `${campaign.id} is active.`, "Resume");
+  const toggle = campaign.status === "paused" ? button("Resume…", resume, "primary") : button("Pause…", pause);
+  return [toggle, ...(clone ? [clone] : [])];
 }
 
-function changeBudgets(campaign, done) {
+/** Asks twice and archives a campaign. */
+export function archive(campaign, done) {
+  confirmDialog({
+    title: `Archive ${campaign.id}?`,
+    lines: ["This ends the campaign permanently: it cannot be resumed. Its log stays; late costs are booked."],
+    button: "Archive permanently",
+    danger: true,
+    typed: campaign.id,
+    act: async () => {
+      await request(`${campaignPath(campaign.id)}/archive`, { method: "POST" });
+      await done(`${campaign.id} is archived.`);
+    },
+  });
+}
+
+export function changeBudgets(campaign, done) {
   const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
   const fields = campaign.accounts.map((account) => ({
     account,
@@ -83,7 +81,7 @@ function changeBudgets(campaign, done) {
     h("h2", {}, `Budgets of ${campaign.id}`),
     fields.map(({ account, input }) =>
       h("div", { class: "field" },
-        h("label", { for: input.id }, account.id), input,
+        h("label", { for: input.id }, account.unit ? `${account.id} (${account.unit})` : account.id), input,
         h("small", {}, `at least ${amount(account.spent + account.held)}: `,
           `${amount(account.spent)} spent, ${amount(account.held)} held`)),
     ),
@@ -102,7 +100,7 @@ function changeLine({ account, input }) {
   return h("li", {}, `${account.id}: ${amount(account.granted)} → `, after, ` (${change})`);
 }
 
-function adjustSpent(campaign, done) {
+export function adjustSpent(campaign, done) {
   const choices = campaign.accounts.map((one) => h("option", { value: one.id }, one.id));
   const resource = h("select", { id: "adjust-resource" }, choices);
   const by = h("input", { type: "number", id: "adjust-amount", step: "any", required: true, inputmode: "decimal" });

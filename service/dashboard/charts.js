@@ -51,7 +51,9 @@ export function chart(label, { tall = false } = {}) {
   async function draw() {
     if (!last) return;
     const Plotly = await plotly();
-    if (!element.isConnected) return;
+    if (!element.isConnected || !last) return;
+    element.querySelector(".empty")?.remove();
+    element.classList.remove("blank");
     const { traces, layout } = last(colour);
     await Plotly.react(element, traces, styled(layout), { displayModeBar: false, responsive: true, showTips: false });
   }
@@ -61,6 +63,13 @@ export function chart(label, { tall = false } = {}) {
     show(figure) {
       last = figure;
       return draw();
+    },
+    /** Says why there is nothing to draw, instead of axes without data. */
+    empty(text) {
+      if (window.Plotly && element.data) window.Plotly.purge(element);
+      last = null;
+      element.classList.add("blank");
+      element.replaceChildren(h("p", { class: "empty" }, text));
     },
     redraw: draw,
     close: () => window.Plotly && element.data && window.Plotly.purge(element),
@@ -75,6 +84,8 @@ function styled(layout) {
     tickfont: { size: 11 },
     fixedrange: false,
     automargin: true,
+    exponentformat: "none",
+    separatethousands: true,
   };
   const small = window.innerWidth < 640;
   return {
@@ -100,28 +111,53 @@ export const PALETTE = [
   "#84cc16", "#ec4899", "#6366f1", "#14b8a6", "#f97316", "#8b5cf6",
 ];
 
-/** Returns the axis of the flight: rounds, or time if the campaign has an end time. */
+const titled = (text) => ({ text, font: { size: 11 }, standoff: 4 });
+
+/** Returns the axis of the flight as it is planned: rounds, or time if the campaign has an end time. */
 export function flightAxis(config, createdAt) {
   const byTime = config.ends_at !== null && config.ends_at !== undefined;
+  return byTime ? timeAxis(config, createdAt) : roundAxis(config);
+}
+
+/** Returns the axis of dates. Its end is that of the campaign, where that is a time. */
+export function timeAxis(config, createdAt) {
   return {
-    of: (point) => (byTime ? point.at : point.round),
-    start: byTime ? (config.starts_at > createdAt ? config.starts_at : createdAt) : 0,
-    end: byTime ? config.ends_at : config.horizon,
-    layout: {
-      title: { text: byTime ? "time" : "round", font: { size: 11 }, standoff: 4 },
-      type: byTime ? "date" : "linear",
-    },
+    of: (point) => point.at,
+    start: config.starts_at > createdAt ? config.starts_at : createdAt,
+    end: config.ends_at ?? null,
+    layout: { title: titled("date and time (UTC)"), type: "date" },
   };
 }
 
-export function burnFigure(points, resource, axis) {
+/** Returns the axis of rounds. Its end is the horizon, where there is one. */
+export function roundAxis(config) {
+  return {
+    of: (point) => point.round,
+    start: 0,
+    end: config.ends_at ? null : config.horizon,
+    layout: { title: titled("round"), type: "linear" },
+  };
+}
+
+const rangeOf = (axis, points) => [axis.start, axis.end ?? (points.length ? axis.of(points.at(-1)) : axis.start)];
+
+/** Returns the line of an even pace: straight along the planned axis, by the share of the flight along the other. */
+function evenPace(points, granted, axis, planned) {
+  if (axis.end !== null) return { x: [axis.start, axis.end], y: [0, granted] };
+  const number = (value) => (typeof value === "string" ? Date.parse(value) : value);
+  const [start, end] = [number(planned.start), number(planned.end)];
+  const share = (point) => Math.min(1, (number(planned.of(point)) - start) / (end - start || 1));
+  return { x: [axis.start, ...points.map(axis.of)], y: [0, ...points.map((point) => granted * share(point))] };
+}
+
+export function burnFigure(points, resource, axis, planned, unit) {
   return (colourOf) => {
     const x = [axis.start, ...points.map(axis.of)];
     const granted = points.length ? points.at(-1).granted[resource] : 0;
     return {
       traces: [
         {
-          name: "even pace", x: [axis.start, axis.end], y: [0, granted], mode: "lines", hoverinfo: "skip",
+          name: "even pace", ...evenPace(points, granted, axis, planned), mode: "lines", hoverinfo: "skip",
           line: { color: colourOf("--soft"), width: 1.5, dash: "dash" },
         },
         {
@@ -133,12 +169,15 @@ export function burnFigure(points, resource, axis) {
           fill: "tozeroy", fillcolor: colourOf("--spent-soft"), line: { color: colourOf("--spent"), width: 2 },
         },
       ],
-      layout: { xaxis: { ...axis.layout, range: [axis.start, axis.end] }, yaxis: { rangemode: "tozero" } },
+      layout: {
+        xaxis: { ...axis.layout, range: rangeOf(axis, points) },
+        yaxis: { rangemode: "tozero", title: titled(unit) },
+      },
     };
   };
 }
 
-export function priceFigure(points, resource, axis, scale) {
+export function priceFigure(points, resource, axis, scale, unit) {
   return (colourOf) => {
     const priced = points.filter((point) => point.prices[resource] !== undefined);
     return {
@@ -151,11 +190,33 @@ export function priceFigure(points, resource, axis, scale) {
       ],
       layout: {
         showlegend: false,
-        xaxis: { ...axis.layout, range: [axis.start, axis.end] },
-        yaxis: { rangemode: "tozero", nticks: 4 },
+        xaxis: { ...axis.layout, range: rangeOf(axis, points) },
+        yaxis: { rangemode: "tozero", nticks: 4, title: titled(`reward per ${unit}`) },
       },
     };
   };
+}
+
+/** Cumulated reward: of all decisions, and of each arm that is counted by name. */
+export function rewardFigure(points, arms, axis, nameOf) {
+  const x = [axis.start, ...points.map(axis.of)];
+  const cumulated = (arm) => {
+    let sum = 0;
+    return [0, ...points.map((point) => (sum += point.arm_rewards[arm] ?? 0))];
+  };
+  return (colourOf) => ({
+    traces: [
+      {
+        name: "all", x, y: [0, ...points.map((point) => point.reward)], mode: "lines",
+        line: { color: colourOf("--text"), width: 2.5 },
+      },
+      ...arms.map((arm, index) => ({
+        name: nameOf(arm), x, y: cumulated(arm), mode: "lines",
+        line: { color: PALETTE[index % PALETTE.length], width: 1.5 },
+      })),
+    ],
+    layout: { xaxis: axis.layout, yaxis: { title: titled("reward") } },
+  });
 }
 
 /** Curves over the rounds of a log: with other budgets, with the campaign's own, and as logged where known. */
@@ -172,7 +233,7 @@ export function flightsFigure(rounds, { changed, control, actual }, budget = nul
       line("these budgets", changed, "--spent", "solid", 2.5),
     ];
     const title = { text: "round of the log", font: { size: 11 }, standoff: 4 };
-    return { traces, layout: { xaxis: { title }, yaxis: { rangemode: "tozero", exponentformat: "none" } } };
+    return { traces, layout: { xaxis: { title }, yaxis: { rangemode: "tozero" } } };
   };
 }
 
@@ -194,7 +255,7 @@ function coarser(points) {
   return found;
 }
 
-export function shareFigure(points, arms, axis) {
+export function shareFigure(points, arms, axis, nameOf) {
   const played = coarser(points).filter((point) => point.decisions > 0);
   const x = played.map(axis.of);
   return (colourOf) => {
@@ -204,7 +265,7 @@ export function shareFigure(points, arms, axis) {
     });
     const named = (point) => arms.reduce((sum, arm) => sum + (point.arms[arm] ?? 0), 0);
     const traces = arms.map((arm, index) =>
-      area(arm, played.map((point) => (point.arms[arm] ?? 0) / point.decisions), PALETTE[index % PALETTE.length]),
+      area(nameOf(arm), played.map((point) => (point.arms[arm] ?? 0) / point.decisions), PALETTE[index % PALETTE.length]),
     );
     if (played.some((point) => point.plays > named(point))) {
       const others = played.map((point) => (point.plays - named(point)) / point.decisions);

@@ -69,18 +69,21 @@ function armsOf(decided) {
   const { arms, prices, gamma } = decided.explanation;
   if (!arms.length) return [h("p", {}, "There are too many arms to store the predictions for each.")];
   const priced = (arm) => Object.entries(arm.cost).reduce((sum, [name, cost]) => sum + prices[name] * cost, 0);
-  const best = Math.max(...arms.filter((arm) => arm.eligible).map((arm) => arm.score));
   const rows = [...arms].sort((a, b) => b.probability - a.probability || b.score - a.score);
   const nullProbability = Math.max(0, 1 - arms.reduce((sum, arm) => sum + arm.probability, 0));
   // The null arm has no reward and no cost: its score is the constant that every score contains.
   const nullScore = arms[0].score - arms[0].reward + priced(arms[0]);
+  const scores = arms.filter((arm) => arm.eligible).map((arm) => arm.score);
+  // A null arm with a better score than all others and no probability is one of last resort: it does not compete.
+  if (nullProbability > 1e-9 || !(nullScore > Math.max(...scores))) scores.push(nullScore);
+  const best = Math.max(...scores);
   const shown = [
     ...rows.map((arm) => ({
       ...arm, priced: priced(arm), chosen: arm.id === decided.arm, best: arm.score === best && arm.eligible,
     })),
     {
       id: "no arm", reward: 0, cost: {}, priced: 0, score: nullScore, probability: nullProbability,
-      chosen: decided.arm === null, best: false, why_not: null, eligible: true,
+      chosen: decided.arm === null, best: nullScore === best, why_not: null, eligible: true,
     },
   ];
   const columns = [
@@ -106,6 +109,7 @@ function armsOf(decided) {
 function whyNot(arm, best) {
   if (arm.why_not) return WHY_NOT[arm.why_not] ?? arm.why_not;
   if (arm.best || !Number.isFinite(best)) return arm.best ? "has the best score" : "";
+  if (arm.score > best) return "last resort";
   return arm.score < best ? `${figure(best - arm.score)} behind the best score` : "as good as the best";
 }
 

@@ -57,6 +57,15 @@ export function movement(byResource) {
   return nonzero.map(term).join(", ") || "–";
 }
 
+/** Returns what amounts of a resource count: its unit, or its id without one. */
+export const unitOf = (resource) => resource.unit ?? resource.id;
+
+/** Returns a function from an arm's id to the name that people read. */
+export function armNames(config) {
+  const names = new Map(config.arms.map((arm) => [arm.id, arm.display_name ?? arm.id]));
+  return (id) => names.get(id) ?? id;
+}
+
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
@@ -108,6 +117,7 @@ export const WHY_NOT = {
   retired: "retired",
   paused: "paused",
   excluded: "excluded by the request",
+  reserved: "what is free is kept for the floor arm",
   not_affordable: "its hold exceeded the free budget",
   stage_one: "stage one only observes",
 };

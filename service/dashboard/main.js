@@ -1,9 +1,12 @@
 // Sign-in, routing, polling and error messages.
 
 import { ServiceError, deleteKey, request, storeKey, storedKey } from "./api.js";
-import { campaignPage, explainAt } from "./campaign.js";
+import { campaignPage, explainAt, isTab } from "./campaign.js";
+import { createPage } from "./create.js";
 import { byId, h, setText } from "./dom.js";
+import { auditPage, keysPage } from "./keys.js";
 import { overview } from "./overview.js";
+import { portfolioPage } from "./portfolio.js";
 import { Poller } from "./poller.js";
 import { clockTime } from "./format.js";
 
@@ -46,6 +49,7 @@ async function signIn(key) {
   storeKey(key);
   setText(byId("holder"), `${holder.name} (${ROLES[holder.role] ?? holder.role})`);
   byId("leave").hidden = byId("live").hidden = false;
+  byId("places").hidden = holder.role !== "admin" || Boolean(holder.campaigns);
   route();
 }
 
@@ -55,7 +59,7 @@ function signOut(error = null) {
   leavePlace();
   setText(byId("holder"), "");
   setText(byId("updated"), "");
-  byId("leave").hidden = byId("live").hidden = true;
+  byId("leave").hidden = byId("live").hidden = byId("places").hidden = true;
   alertBar.hidden = true;
   failing = new Set();
   showSignIn(error);
@@ -95,15 +99,55 @@ function signInMessage(error) {
   return error.message;
 }
 
+/** The page and its tab for an address; the tab "" belongs to pages without tabs. */
+function placeOf([, first = "", second, third, fourth]) {
+  if (!first) return { path: "overview", make: overview, tab: "" };
+  if (first === "campaigns" && second && (!third || isTab(third)) && (!fourth || third === "decisions")) {
+    return { path: `campaign ${second}`, make: (here) => campaignPage(second, here), tab: third || "overview" };
+  }
+  if (first === "portfolios" && second && !third) {
+    return { path: `portfolio ${second}`, make: (here) => portfolioPage(second, here), tab: "" };
+  }
+  const mayCreate = holder.role === "admin" && !holder.campaigns;
+  if (first === "new" && mayCreate) return { path: `new ${second}`, make: (here) => createPage(second, here), tab: "" };
+  if (first === "keys" && mayCreate && !second) return { path: first, make: keysPage, tab: "" };
+  if (first === "audit" && mayCreate && !second) return { path: first, make: auditPage, tab: "" };
+  return { path: `nothing at ${location.hash}`, make: () => notFoundPage(), tab: "" };
+}
+
 function route() {
-  const [, first, id, second, decision] = location.hash.split("/").map(decodeSafely);
-  const path = first === "campaigns" && id ? `campaign ${id}` : "overview";
+  const parts = location.hash.split("/").map(decodeSafely);
+  const { path, make, tab } = placeOf(parts);
   if (place?.path !== path) {
     leavePlace();
-    enter(path, id);
+    enter(path, make);
   }
+  if (tab) place.view.show?.(tab);
   place.dialog?.then((dialog) => dialog.close());
-  place.dialog = path !== "overview" && second === "decisions" && decision ? explainAt(id, decision) : null;
+  place.dialog = tab === "decisions" && parts[4] ? explainAt(parts[2], parts[4]) : null;
+  for (const link of byId("places").querySelectorAll("a")) {
+    const here = location.hash === link.hash;
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+function notFoundPage(what = "page") {
+  document.title = "404 · cbwk";
+  const heading = h("h1", { tabindex: "-1" }, "404: not found");
+  const text = what === "campaign" ? "This campaign does not exist, or this key has no access to it."
+    : "There is no page at this address.";
+  return { element: h("div", { class: "card not-found" }, heading, h("p", {}, text),
+    h("p", {}, h("a", { href: "#/" }, "All campaigns"))), heading };
+}
+
+/** Shows that the campaign of the present page does not exist. */
+function campaignNotFound() {
+  place.pollers.forEach((one) => one.stop());
+  place.view.close?.();
+  place.view = notFoundPage("campaign");
+  content.replaceChildren(place.view.element);
+  place.view.heading.focus({ preventScroll: true });
 }
 
 function decodeSafely(text) {
@@ -114,7 +158,7 @@ function decodeSafely(text) {
   }
 }
 
-function enter(path, id) {
+function enter(path, make) {
   const pollers = [];
   const here = {
     watch: (load, seconds) => {
@@ -126,10 +170,12 @@ function enter(path, id) {
       document.title = `${text} · cbwk`;
     },
     mayChange: holder.role === "admin",
+    mayCreate: holder.role === "admin" && !holder.campaigns,
+    notFound: campaignNotFound,
     notify,
     failed: (error) => failed("action", error, null),
   };
-  const view = path === "overview" ? overview(here) : campaignPage(id, here);
+  const view = make(here);
   place = { path, view, pollers, dialog: null };
   content.replaceChildren(view.element);
   window.scrollTo(0, 0);

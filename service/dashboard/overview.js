@@ -3,6 +3,7 @@
 import { all, now } from "./api.js";
 import { LEVELS, WARNING, attentionOf, byUrgency } from "./attention.js";
 import { resourceBar } from "./bars.js";
+import { standingBadges } from "./badges.js";
 import { h, setChildren, setText } from "./dom.js";
 import { percent, whole } from "./format.js";
 
@@ -22,12 +23,11 @@ const FILTERS = [
 ];
 
 const KEY = [["part spent", "spent"], ["part held", "held"], ["free", "free"], ["plan", "plan"]];
-const NONE_YET = "No campaigns yet. POST /campaigns creates one.";
 
 // Search and filter survive a visit to a campaign.
 const selection = { text: "", filter: "all" };
 
-export function overview({ watch, title }) {
+export function overview({ watch, title, mayCreate }) {
   const rows = new Map();
   let items = [];
   let shown = ROWS_AT_ONCE;
@@ -52,14 +52,17 @@ export function overview({ watch, title }) {
   const none = h("p", { class: "empty" }, "Loading…");
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => grow() });
   const heading = h("h1", { tabindex: "-1" }, "Campaigns");
+  const create = mayCreate && h("a", { class: "button primary", href: "#/new" }, "New campaign");
+  const first = firstSteps(mayCreate);
   const element = h(
     "div",
     { class: "overview" },
-    h("div", { class: "tools" }, heading, search,
+    h("div", { class: "tools" }, h("div", { class: "line" }, heading, create), search,
       h("div", { class: "chips", role: "group", "aria-label": "Show" }, [...chips.values()])),
     h("div", { class: "key", "aria-hidden": "true" },
       KEY.map(([kind, label]) => h("span", {}, h("i", { class: kind }), label))),
     list,
+    first,
     none,
     more,
   );
@@ -89,8 +92,9 @@ export function overview({ watch, title }) {
     const found = items.filter((item) => test(item) && (!text || item.text.includes(text)));
     const visible = found.slice(0, shown);
     setChildren(list, visible.map(rowOf));
-    none.hidden = found.length > 0;
-    if (!found.length) setText(none, items.length ? "No matching campaigns." : NONE_YET);
+    first.hidden = items.length > 0;
+    none.hidden = found.length > 0 || !items.length;
+    setText(none, "No matching campaigns.");
     more.hidden = found.length <= shown;
     setText(more, `Show more of ${whole(found.length)}`);
     title(headline());
@@ -118,7 +122,10 @@ export function overview({ watch, title }) {
     const at = now();
     for (const item of found) {
       item.attention = attentionOf(item, at);
-      item.text = [item.campaign_id, ...item.resources.map((one) => one.id)].join(" ").toLowerCase();
+      item.text = [
+        item.campaign_id, item.display_name, ...Object.entries(item.metadata ?? {}).flat(),
+        ...item.resources.flatMap((one) => [one.id, one.unit]),
+      ].filter(Boolean).join(" ").toLowerCase();
     }
     items = found.sort(byUrgency);
     draw();
@@ -129,8 +136,22 @@ export function overview({ watch, title }) {
   return { element, heading, focusSearch: () => search.focus(), close: () => watcher.disconnect() };
 }
 
+/** What to do in a service without campaigns. */
+function firstSteps(mayCreate) {
+  const steps = mayCreate
+    ? [h("h2", {}, "Create your first campaign"),
+      h("p", {}, "Name the arms to choose from and the budgets to keep; then ask for decisions and report outcomes."),
+      h("p", {}, h("a", { class: "button primary", href: "#/new" }, "Create your first campaign"))]
+    : [h("h2", {}, "No campaigns yet"), h("p", {}, "A key of the role admin creates the first one.")];
+  return h("div", { class: "card first-steps", hidden: true }, ...steps,
+    h("p", { class: "note" }, "To see one at work: ", h("code", {}, "cbwk demo --stay"),
+      " starts a service of its own with a simulated ad server and prints the address of its dashboard."));
+}
+
 function campaignRow(id) {
   const link = h("a", { class: "name", href: `#/campaigns/${encodeURIComponent(id)}` }, id);
+  const shownId = h("span", { class: "id" });
+  const badges = h("span", { class: "badges" });
   const status = h("span", { class: "status" });
   const flight = h("span", { class: "flight" });
   const reason = h("p", { class: "reason" });
@@ -140,12 +161,20 @@ function campaignRow(id) {
   const element = h(
     "li",
     { class: "campaign", dataset: { campaign: id } },
-    h("div", { class: "about" }, h("div", { class: "line" }, link, status), flight, reason),
+    h("div", { class: "about" }, h("div", { class: "line" }, link, shownId, status, badges), flight, reason),
     bars,
   );
 
   function update(item) {
     element.dataset.level = LEVELS[item.attention.level];
+    const name = item.display_name ?? id;
+    setText(link, name);
+    setText(shownId, name === id ? "" : id);
+    const standing = JSON.stringify([item.mode, item.holdout]);
+    if (badges.dataset.standing !== standing) {
+      badges.dataset.standing = standing;
+      badges.replaceChildren(...standingBadges(item));
+    }
     status.dataset.status = item.status;
     setText(status, item.status);
     setText(flight, `${percent(item.flight)} of the flight, round ${whole(item.round)}`);

@@ -30,6 +30,12 @@ export class Poller {
     return this.running;
   }
 
+  /** Loads once more, after the load that may be running. */
+  async again() {
+    await this.running;
+    return this.stopped ? undefined : this.now();
+  }
+
   async once() {
     clearTimeout(this.timer);
     let pause;

@@ -15,6 +15,9 @@ const LEFT_OUT = {
   pruned: "pruned",
 };
 
+// With fewer effective rounds an estimate of a whole flight says nothing.
+const EFFECTIVE_ROUNDS_MIN = 100;
+
 /** Returns a candidate's name. */
 export function candidateText(candidate) {
   if (candidate.type === "fixed") return `always ${candidate.arm}`;
@@ -41,7 +44,7 @@ export function evaluationReport(view) {
   const { result } = view;
   head.append(...headElements(view, result));
   const candidates = result.candidates.map((one) => candidateCard(one, result));
-  const flights = result.what_if ? flightsCard(result.what_if, result.budgets) : null;
+  const flights = result.what_if ? flightsCard(result) : null;
   return {
     elements: [head, ...candidates, ...(flights ? [flights.element] : [])],
     charts: flights?.charts ?? [],
@@ -88,12 +91,22 @@ function candidateCard(one, result) {
     "article",
     { class: "card", "aria-label": name },
     h("h3", { class: "candidate" }, name),
-    h("p", { class: "verdict" }, one.summary),
+    verdict(one, result),
     h("p", { class: "note" }, `Effective sample size ${figure(one.effective_sample_size)} of ${whole(result.rounds)}.`),
     warnings.length ? h("ul", { class: "reasons", "aria-label": `Cautions: ${name}` }, warnings) : null,
     table(`Estimates: ${name}`, columns, rows, () => ({ class: "pairs" })),
   );
 }
+
+function verdict(one, { rounds }) {
+  const effective = one.effective_sample_size;
+  if (effective >= EFFECTIVE_ROUNDS_MIN) return h("p", { class: "verdict" }, one.summary);
+  return h("p", { class: "scarce" }, notEnough(effective, rounds));
+}
+
+const notEnough = (effective, rounds) =>
+  `Not enough data: ${whole(effective)} effective rounds of ${whole(rounds)} in the log, and at least ` +
+  `${whole(EFFECTIVE_ROUNDS_MIN)} are needed.`;
 
 function estimateCell(found) {
   const line = (name, [lower, upper]) => h("small", { title: `${name} interval` }, interval(lower, upper));
@@ -105,7 +118,12 @@ function estimateCell(found) {
   );
 }
 
-function flightsCard(whatIf, budgets) {
+function flightsCard({ what_if: whatIf, budgets, rounds: count }) {
+  if (count < EFFECTIVE_ROUNDS_MIN) {
+    const element = h("article", { class: "card", "aria-label": "Its own policy" },
+      h("h3", { class: "candidate" }, "Its own policy"), h("p", { class: "scarce" }, notEnough(count, count)));
+    return { element, charts: [], draw: async () => {} };
+  }
   const { rounds, changed, control, actual } = whatIf;
   const end = ({ value, lower, upper }) => `${figure(value, 4)} (${interval(lower, upper, 4)})`;
   const places = [];

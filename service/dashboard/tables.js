@@ -25,13 +25,23 @@ export function badged(name, badge) {
 /** Creates one entry of a list of figures. */
 export const fact = ([name, value]) => h("div", { dataset: { part: name } }, h("dt", {}, name), h("dd", {}, value));
 
+/** Creates a section with a heading. */
+export function section(name, title, body, button = null) {
+  const heading = h("h2", { id: `h-${name}` }, title);
+  return h("section", { "aria-labelledby": heading.id }, h("div", { class: "section-head" }, heading, button), body);
+}
+
 function rowOf(columns, item, rowAttributes) {
   const cells = columns.map(([name, cell, kind]) => h("td", { class: kind, dataset: { label: name } }, cell(item)));
   return h("tr", rowAttributes(item), cells);
 }
 
-/** Creates a table of the newest items of a list; `load` updates it until older items are shown. */
-export function newest({ label, path, columns, limit, key, empty, failed, loaded = () => {} }) {
+// Pages in a row that may be empty: a selective list reads a part of the log per page.
+const EMPTY_PAGES_MAX = 10;
+
+/** Creates a table of the newest items of a list; `load` updates it until older items are shown. `query` returns
+    further parameters. */
+export function newest({ label, path, columns, limit, key, empty, failed, loaded = () => {}, query = () => "" }) {
   const body = h("tbody", {});
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => older() }, "Older");
   const none = h("p", { class: "empty", hidden: true }, empty);
@@ -54,10 +64,24 @@ export function newest({ label, path, columns, limit, key, empty, failed, loaded
     none.hidden = items.length > 0;
   }
 
+  async function pageFrom(start) {
+    const items = [];
+    let next = start;
+    for (let page = 0; page < EMPTY_PAGES_MAX; page += 1) {
+      const rest = next ? `&cursor=${encodeURIComponent(next)}` : "";
+      const found = await request(`${path}?limit=${limit}${query()}${rest}`);
+      items.push(...found.items);
+      next = found.next_cursor;
+      if (items.length || !next) break;
+    }
+    return { items, next_cursor: next };
+  }
+
   async function load() {
+    const asked = query();
     if (olderShown) return;
-    const found = await request(`${path}?limit=${limit}`);
-    if (olderShown) return;
+    const found = await pageFrom(null);
+    if (olderShown || asked !== query()) return;
     cursor = found.next_cursor;
     loaded(found.items);
     show(found.items);
@@ -68,7 +92,7 @@ export function newest({ label, path, columns, limit, key, empty, failed, loaded
     olderShown = true;
     more.disabled = true;
     try {
-      const found = await request(`${path}?limit=${limit}&cursor=${encodeURIComponent(cursor)}`);
+      const found = await pageFrom(cursor);
       cursor = found.next_cursor;
       body.append(...found.items.map((item) => rowOf(columns, item, () => ({}))));
       more.hidden = cursor === null;

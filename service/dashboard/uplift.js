@@ -28,14 +28,16 @@ const groupText = (group) =>
 
 function holdoutElements(report) {
   const { policy, holdout } = report.groups;
-  const { reward, costs } = report.uplift;
+  const { reward, costs, reward_per_cost: perCost = {} } = report.uplift;
   const row = (name, of, difference) => ({ name, policy: of(policy), holdout: of(holdout), difference });
   const rows = [
     row("reward", (group) => group.mean_reward, reward),
     ...Object.entries(costs).map(([name, difference]) => row(name, (group) => group.mean_cost?.[name], difference)),
+    ...Object.entries(perCost).map(([name, difference]) =>
+      row(`reward per ${name}`, (group) => group.reward_per_cost?.[name], difference)),
   ];
   const columns = [
-    ["Mean per decision", (one) => h("b", {}, one.name)],
+    ["Per decision", (one) => h("b", {}, one.name)],
     ["Policy", (one) => figure(one.policy), "number"],
     ["Hold-out", (one) => figure(one.holdout), "number"],
     ["Difference", (one) => signed(one.difference.value), "number"],
@@ -52,7 +54,7 @@ function holdoutElements(report) {
   ];
 }
 
-function holdoutVerdict({ arm, level, uplift: { reward, relative } }) {
+function holdoutVerdict({ arm, level, uplift: { reward, relative, reward_per_cost: perCost = {} } }) {
   const baseline = arm === null ? "playing no arm" : `always ${arm}`;
   if (reward.value === null) return [`Too few outcomes yet to compare with ${baseline}.`];
   const known = reward.lower !== null && reward.upper !== null;
@@ -63,7 +65,17 @@ function holdoutVerdict({ arm, level, uplift: { reward, relative } }) {
   ];
   if (!known) return [...text, ". Too few outcomes yet for an interval."];
   const significant = reward.lower > 0 || reward.upper < 0;
-  return [...text, `; the difference is ${significant ? "" : "not "}significant at ${percent(level, 1)}.`];
+  return [...text, `; the difference is ${significant ? "" : "not "}significant at ${percent(level, 1)}. `,
+    ...Object.entries(perCost).flatMap(([name, one]) => perCostText(name, one, level))];
+}
+
+/** Says what the policy earns for the same money: more reward at a higher cost may be worse. */
+function perCostText(name, { value, lower, upper }, level) {
+  if (value === null) return [];
+  const sure = lower === null ? "too few outcomes for an interval"
+    : `${lower > 0 || upper < 0 ? "" : "not "}significant at ${percent(level, 1)}`;
+  return ["Per ", h("b", {}, name), " it earns ",
+    h("b", {}, `${figure(Math.abs(value))} ${value < 0 ? "less" : "more"}`), ` (${sure}). `];
 }
 
 function shadowElements(report) {

@@ -10,7 +10,7 @@ from hashlib import sha256
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from service.assets import ROUTE, address, asset, dashboard_html
 
@@ -40,8 +40,20 @@ async def openapi_document(request: Request) -> Response:
     return Response(request.app.openapi_bytes, media_type="application/json")
 
 
+async def home(request: Request) -> Response:
+    """Lead to the dashboard; the address is relative, as those of all pages."""
+    return RedirectResponse("dashboard")
+
+
+async def favicon(request: Request) -> Response:
+    """Lead to the icon, for browsers that ask for it without being told where it is."""
+    return RedirectResponse(address("icon.svg"))
+
+
 def add_pages(app: FastAPI) -> None:
     """Add the pages to the application but not to the OpenAPI document."""
+    app.add_route("/", home, include_in_schema=False)
+    app.add_route("/favicon.ico", favicon, include_in_schema=False)
     app.add_route("/dashboard", dashboard, include_in_schema=False)
     app.add_route("/docs", docs, include_in_schema=False)
     app.add_route("/openapi.json", openapi_document, include_in_schema=False)

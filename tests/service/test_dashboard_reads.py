@@ -45,6 +45,23 @@ def test_a_campaign_is_exhausted_as_soon_as_no_arm_can_be_paid(call):
     assert good(call("GET", "/admin/campaigns/summer/budget"))["exhausted"] is True
 
 
+def test_a_budget_says_whether_a_baseline_decides(call):
+    body = CONFIG | {"holdout": {"fraction": 0.1, "arm": "a"}}
+    good(call("POST", "/campaigns", json=body), 201)
+    good(call("POST", "/campaigns", json=CONFIG | {"id": "shadowing", "mode": "shadow"}), 201)
+    listed = good(call("GET", "/admin/budgets"))["items"]
+    assert [(one["mode"], one["holdout"]) for one in listed] == [("live", 0.1), ("shadow", None)]
+
+
+@pytest.mark.parametrize("points", [2, 5, 1000])
+def test_the_rewards_of_the_timelines_arms_are_those_that_were_learnt(story, points):
+    line = good(story("GET", f"/admin/campaigns/summer/timeline?points={points}"))["items"]
+    decided = pages(story, DECISIONS, limit=100)
+    for name in ("a", "b"):
+        rewards = sum(one["reward"] for one in decided if one["arm"] == name and one["status"] == "settled")
+        assert sum(point["arm_rewards"].get(name, 0.0) for point in line) == pytest.approx(rewards)
+
+
 @pytest.mark.parametrize("points", [2, 5, 1000])
 def test_the_arms_of_the_timeline_are_those_that_were_played(story, points):
     line = good(story("GET", f"/admin/campaigns/summer/timeline?points={points}"))["items"]
