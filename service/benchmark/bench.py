@@ -25,7 +25,7 @@ from service.benchmark.postgres import Postgres
 from service.benchmark.processes import Cores, baseline, pinned, served
 
 Announce = Callable[[str], None]
-Sizes = dict[str, int]
+Sizes = dict[str, Any]
 
 # Memory is read after each of these steps of the long log.
 LOG_STEPS = 10
@@ -42,11 +42,14 @@ class Extent:
     holds: int = 100_000
     campaigns: int = 1_000
     replica_campaigns: int = 100
+    portfolio_campaigns: int = 20
 
     @classmethod
     def quick(cls) -> Extent:
         """Returns a short check; its figures mean nothing."""
-        return cls(seconds=0.3, rounds=1, decisions=2_000, holds=200, campaigns=3, replica_campaigns=2)
+        return cls(
+            seconds=0.3, rounds=1, decisions=2_000, holds=200, campaigns=3, replica_campaigns=2, portfolio_campaigns=2
+        )
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Bench:
         with pinned(self.cores):
             self.compare_with_baseline()
             self.measure_growth()
+            self.measure_portfolio()
             self.measure_long_log()
             self.measure_replicas()
 
@@ -144,6 +148,32 @@ class Bench:
             self.report.note(f"{name}, base", base.decide(self.extent.seconds).rate)
             self.report.note(name, larger.decide(self.extent.seconds).rate)
             base.settle()
+
+    def measure_portfolio(self) -> None:
+        """Measures a hot portfolio, and the campaigns outside it, against as many campaigns without portfolio."""
+        report, count = self.report, self.extent.portfolio_campaigns
+        databases: list[str | None] = [None]
+        with ExitStack() as stack:
+            if self.postgres is not None:
+                databases.append(stack.enter_context(self.postgres.database()))
+            for url in databases:
+                kind = "SQLite" if url is None else "PostgreSQL"
+                names = [f"{part}, {kind}" for part in ("portfolio", "beside a portfolio", "without")]
+                self.announce(f"a hot portfolio of {count} campaigns, {kind}")
+                with self.service(url, sizes={"campaigns": count, "portfolio": count}) as both:
+                    plain = stack.enter_context(self.service(sizes={"campaigns": count})) if url is None else both
+                    for _ in range(self.extent.rounds):
+                        report.note(names[0], both.decide_members(self.extent.seconds).rate)
+                        report.note(names[1], both.decide(self.extent.seconds).rate)
+                        report.note(names[2], plain.decide(self.extent.seconds).rate)
+                        both.settle()
+                    both.check()
+                rate = f"{report.middle(names[0]):,.0f} a second"
+                name = f"a hot portfolio of {count} campaigns ÷ as many outside it, {kind}"
+                report.figures.append(Figure(name, report.ratio(names[0], names[1]), remark=rate))
+                if url is None:
+                    name = "campaigns beside a portfolio ÷ without one, SQLite"
+                    report.figures.append(Figure(name, report.ratio(names[1], names[2]), least=0.97))
 
     def measure_long_log(self) -> None:
         """Measures start, memory, size and reads with a long log."""

@@ -141,7 +141,7 @@ async def _closed(
         if not active:
             done.set()
 
-    opened = await _opened(ports, connections, more, load, on_response)
+    opened = await open_connections(ports, connections, more, load, on_response)
     aside = None if beside is None else asyncio.create_task(_repeat(ports, beside))
     started, used = time.perf_counter(), time.process_time()
     end = started + seconds
@@ -158,7 +158,7 @@ async def _closed(
 
 
 async def _repeat(ports: Sequence[int], call: Call) -> None:
-    (connection,) = await _opened(ports, 1, lambda _: None, Load(), None)
+    (connection,) = await open_connections(ports, 1, lambda _: None, Load(), None)
     try:
         while True:
             await asyncio.sleep(1.0)
@@ -178,7 +178,7 @@ def open_loop(ports: Sequence[int], calls: Iterator[Call], *, connections: int, 
 async def _open(ports: Sequence[int], calls: Iterator[Call], connections: int, seconds: float, rate: float) -> Load:
     load = Load()
     free: deque[_Connection] = deque()
-    opened = await _opened(ports, connections, free.append, load, None)
+    opened = await open_connections(ports, connections, free.append, load, None)
     end = time.perf_counter() + END_SECONDS_MAX
     for connection in opened:
         connection.send(next(calls), time.perf_counter())
@@ -206,7 +206,7 @@ async def _open(ports: Sequence[int], calls: Iterator[Call], connections: int, s
     return load
 
 
-async def _opened(
+async def open_connections(
     ports: Sequence[int],
     connections: int,
     idle: Callable[[_Connection], None],

@@ -32,15 +32,23 @@ class MeasuredService:
         arms: int = workload.ARMS,
         numbers: int = workload.NUMBERS,
         campaigns: int = 1,
+        portfolio: int = 0,
+        prefix: str = "bench",
     ) -> None:
         self.server = servers[0]
         self.ports = [server.port for server in servers]
-        self.names = [f"bench-{i}" for i in range(campaigns)]
+        self.names = [f"{prefix}-{i}" for i in range(campaigns)]
+        self.members = [f"member-{i}" for i in range(portfolio)]  # campaigns of one portfolio, beside the others
         self.open: list[tuple[str, str]] = []  # decisions for an arm, not settled
         self._requests = workload.Requests(self.server.key, numbers=numbers)
         with self.server.client() as client:
             for name in self.names:
                 client.post("/campaigns", json=workload.campaign(name, arms=arms, numbers=numbers)).raise_for_status()
+            if self.members:
+                client.post("/portfolios", json=workload.portfolio()).raise_for_status()
+            for name in self.members:
+                member = {**workload.campaign(name, arms=arms, numbers=numbers), "portfolio": workload.PORTFOLIO}
+                client.post("/campaigns", json=member).raise_for_status()
         for _ in range((TRAINING_OUTCOMES if campaigns == 1 else TRAINING_OUTCOMES_OF_MANY) // TRAINING_BATCH):
             calls = itertools.islice(self._requests.batches(self.names, TRAINING_BATCH), campaigns)
             self._closed(calls, LONG_SECONDS, 4, self._add_all)
@@ -54,8 +62,13 @@ class MeasuredService:
         """Measures single decisions."""
         calls = self._requests.decides(self.names)
         return closed_loop(
-            self.ports, calls, connections=connections, seconds=seconds, on_response=self._add, beside=beside
+            self.ports, calls, connections=connections, seconds=seconds, on_response=self.add, beside=beside
         ).check()
+
+    def decide_members(self, seconds: float) -> Load:
+        """Measures single decisions of the campaigns of the portfolio."""
+        calls = self._requests.decides(self.members)
+        return closed_loop(self.ports, calls, connections=CONNECTIONS, seconds=seconds, on_response=self.add).check()
 
     def decide_at(self, rate: float, seconds: float) -> Load:
         """Measures single decisions at a fixed rate."""
@@ -98,7 +111,7 @@ class MeasuredService:
     def check(self) -> None:
         """Raises unless all accounts match the log."""
         with self.server.client() as client:
-            for name in self.names:
+            for name in [*self.names, *self.members]:
                 found = client.get(f"/admin/campaigns/{name}/verify").raise_for_status().json()
                 if not found["ok"]:
                     raise RuntimeError(f"the accounts of {name} differ from its log: {found['checks']}")
@@ -107,7 +120,8 @@ class MeasuredService:
         load = closed_loop(self.ports, calls, connections=connections, seconds=seconds, on_response=on_response)
         return load.check() if load.statuses else load
 
-    def _add(self, tag: Any, body: bytes) -> None:
+    def add(self, tag: Any, body: bytes) -> None:
+        """Keeps a decision for an arm to be settled."""
         if b'"arm":null' not in body:
             self.open.append(tag)
 

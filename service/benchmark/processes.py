@@ -74,15 +74,17 @@ def pinned(cores: Cores) -> Iterator[None]:
 
 
 @contextmanager
-def served(cores: Cores, database_url: str, *, key: str | None = None, **settings: str | int) -> Iterator[Server]:
-    """Runs `cbwk serve` on a database."""
+def served(
+    cores: Cores, database_url: str, *, key: str | None = None, pin: bool = True, **settings: str | int
+) -> Iterator[Server]:
+    """Runs `cbwk serve` on a database, on the core for servers or, if not pinned, on any."""
     key = key or secrets.token_hex(32)
     chosen = {"database_url": database_url, "admin_key": key, **settings}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")}
     environment |= {environment_variable(name): str(value) for name, value in chosen.items()}
     port = _free_port()
     command = [sys.executable, "-c", "import sys; from service.cli import main; sys.exit(main())"]
-    with _process([*command, "serve", "--port", str(port)], environment, cores, port, key) as server:
+    with _process([*command, "serve", "--port", str(port)], environment, cores if pin else None, port, key) as server:
         yield server
 
 
@@ -96,15 +98,25 @@ def baseline(cores: Cores) -> Iterator[Server]:
 
 
 @contextmanager
+def redis_peer(cores: Cores, redis_socket: Path) -> Iterator[Server]:
+    """Runs the peer of `redis_peer.py` with the Redis at this socket."""
+    port = _free_port()
+    command = [sys.executable, "-m", "service.benchmark.redis_peer", str(port), str(redis_socket)]
+    with _process(command, dict(os.environ), cores, port, key="unused") as server:
+        yield server
+
+
+@contextmanager
 def _process(
-    command: Sequence[str], environment: dict[str, str], cores: Cores, port: int, key: str
+    command: Sequence[str], environment: dict[str, str], cores: Cores | None, port: int, key: str
 ) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="cbwk-bench-") as folder:
         started = time.perf_counter()
         errors = Path(folder, "stderr")
         with errors.open("wb") as stderr:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=stderr, stderr=stderr)
-        os.sched_setaffinity(process.pid, {cores.server})
+        if cores is not None:
+            os.sched_setaffinity(process.pid, {cores.server})
         try:
             _wait(process, port, errors)
             yield Server(process, port, key, time.perf_counter() - started)

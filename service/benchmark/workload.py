@@ -17,6 +17,7 @@ CONTEXTS = 2_000
 RESOURCES = {"usd": 0.05, "impressions": 1, "sends": 2}
 # Budgets never bind, so that every request is decided in full.
 HORIZON, BUDGET = 10**8, 9 * 10**8
+PORTFOLIO = "bench"
 
 
 def campaign(name: str, *, arms: int = ARMS, numbers: int = NUMBERS) -> dict[str, Any]:
@@ -33,6 +34,11 @@ def campaign(name: str, *, arms: int = ARMS, numbers: int = NUMBERS) -> dict[str
         "feedback": {"ttl_seconds": 86_400},
         "seed": 7,
     }
+
+
+def portfolio() -> dict[str, Any]:
+    """Returns a portfolio whose budgets never bind."""
+    return {"id": PORTFOLIO, "resources": [{"id": name, "budget": 10 * BUDGET} for name in RESOURCES]}
 
 
 def contexts(seed: int = 0, *, numbers: int = NUMBERS) -> list[bytes]:

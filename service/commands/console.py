@@ -71,6 +71,7 @@ def campaign_ids(database: "Database", campaign_id: str | None) -> dict[int, str
 
     campaign = tables.campaign
     query = select(campaign.c.number, campaign.c.id).order_by(campaign.c.number)
+    query = query.where(~campaign.c.id.startswith(tables.PORTFOLIO_PREFIX))
     with database.read() as connection:
         found = connection.execute(query if campaign_id is None else query.where(campaign.c.id == campaign_id))
         ids = {row.number: row.id for row in found}

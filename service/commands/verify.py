@@ -20,6 +20,9 @@ def verify(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: 
         for campaign_id in campaign_ids(database, campaign).values():
             with database.read() as connection:
                 reports.append(reads.verify(connection, campaign_id))
+        if campaign is None:
+            with database.read() as connection:
+                reports += [reads.verify_portfolio(connection, each) for each in reads.portfolio_ids(connection)]
     if as_json:
         echo_json(reports)
     else:
@@ -32,7 +35,8 @@ def _print_reports(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         checks = report["checks"]
         wrong = [check for check in checks if not check["ok"]]
-        typer.echo(f"{report['campaign_id']}: {len(checks) - len(wrong)} of {len(checks)} checks hold")
+        name = report["campaign_id"] if "campaign_id" in report else f"portfolio {report['portfolio_id']}"
+        typer.echo(f"{name}: {len(checks) - len(wrong)} of {len(checks)} checks hold")
         for check in wrong:
             typer.echo(f"  {check['name']}: the log says {check['expected']}, found {check['found']}")
     if not reports:

@@ -11,7 +11,11 @@ from service.benchmark.bench import Bench, Extent
 from service.benchmark.figures import Figure, Report
 from service.benchmark.load import Load, closed_loop, open_loop
 from service.benchmark.measured_service import MeasuredService
+from service.benchmark.peers import Peers, sides
+from service.benchmark.postgres import Postgres
 from service.benchmark.processes import Cores, baseline, served
+from service.benchmark.replicas import ReplicaBench, ReplicaExtent
+from service.benchmark.scalability import table_of
 from service.benchmark.workload import Requests
 
 pytestmark = pytest.mark.slow
@@ -108,6 +112,18 @@ def test_a_quick_run_against_the_baseline_fills_the_table():
     assert report.table().row_count == len(names)
 
 
+def test_a_quick_run_of_replicas_fills_the_table_and_finds_the_accounts_right(postgresql_server):
+    report, steps, extent = Report(), [], ReplicaExtent.quick()
+    laws = ReplicaBench(extent, report, Postgres(postgresql_server.url("postgres")), steps.append).run()
+    assert len(steps) == extent.steps
+    names = [figure.name for figure in report.figures]
+    assert "3 replicas, 100 campaigns, affinity, window 1 ÷ 1 replica" in names
+    assert "3 replicas, one campaign, window 1, closed loop" in names
+    assert all(figure.value > 0 for figure in report.figures)
+    assert [sorted(law.points) for law in laws] == [[1, 2, 3, 4]] * 4
+    assert table_of(laws).row_count == 4
+
+
 def test_a_campaign_of_a_thousand_arms_can_be_measured(tmp_path):
     with served(Cores(), f"sqlite:///{tmp_path}/cbwk.db", request_deadline_ms=20_000) as server:
         assert MeasuredService([server], arms=1_000).decide(0.2, connections=2).statuses[200]
@@ -117,3 +133,18 @@ def test_an_unexpected_answer_ends_a_measurement(service):
     calls = Requests("no such key").decides(service.names)
     with pytest.raises(RuntimeError, match="401"):
         service._closed(islice(calls, 3), 30, 1, service._add_all)
+
+
+@pytest.mark.skipif(len(sides()) == 1, reason="redis-server is not installed")
+def test_beside_a_peer_in_memory_the_service_keeps_its_budget_and_its_model_over_a_kill():
+    report = Report()
+    Peers(Extent.quick(), report, Cores(), lambda _: None).run()
+    found = {figure.name: figure.value for figure in report.figures}
+    held, left = "held before and after kill -9 ÷ budget", "learnt outcomes left after kill -9"
+    ours, durable, in_memory = (side.name for side in sides())
+    assert 0 < found[f"{ours}: {held}"] <= 1
+    assert found[f"{ours}: {left}"] == 1
+    assert found[f"{durable}: {held}"] == 1
+    assert found[f"{durable}: {left}"] == 0
+    assert found[f"{in_memory}: {held}"] > 1
+    assert found[f"{in_memory}: {left}"] == 0
