@@ -1,5 +1,7 @@
 """A client that changes campaigns while others use them: PATCH, pause, resume, adjust. It records every call.
 
+Arms pause and return, windows get new limits, max costs, hold-outs and budgets change, a shadow campaign goes live.
+
 Each PATCH has a budget and each adjustment a reason that no other has, so that its row in the log can be found.
 """
 
@@ -8,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.faults.books import Books
 from tests.faults.checker import INTERNAL_ERROR, Finding, movements
 from tests.faults.config_checker import NEW_VERSIONS
 from tests.faults.history import MICROS, Call, History
+from tests.faults.kinds import LIVE_SOON
+from tests.faults.shifted_clock import ShiftedClock
 from tests.faults.wire import Wire
 
 # Budgets of this resource are never exhausted, so that a PATCH of it is not refused.
@@ -26,6 +29,8 @@ MARKED = "impressions"
 MARK = 1_000_000
 # A call without an answer can still be carried out for this time.
 UNCLEAR_SECONDS = 2.0
+# From now to the end of a campaign that must not end while the clock jumps.
+LONG_SECONDS = 365 * 86_400
 
 
 @dataclass
@@ -49,8 +54,12 @@ class AdminClient:
     ports: Sequence[int]
     campaigns: list[str]
     chance: random.Random
+    clock: ShiftedClock
+    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the campaigns that were created
     numbers: Iterator[int] = field(default_factory=count)
     calls: list[AdminCall] = field(default_factory=list)
+    # What the clients of campaigns in shadow mode play; a campaign that goes live is removed.
+    baselines: dict[str, Sequence[str | None]] = field(default_factory=dict)
     _added: dict[str, list[str]] = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
     _is_running: bool = False
@@ -74,6 +83,8 @@ class AdminClient:
         wire = Wire(self.chance.choice(self.ports))
         await wire.ask(made.call, method=method)
         wire.cut()
+        if not made.call.is_definite:
+            await asyncio.sleep(UNCLEAR_SECONDS)
         return made.call
 
     async def _adjust(self, name: str) -> None:
@@ -84,27 +95,57 @@ class AdminClient:
     async def _patch(self, name: str) -> None:
         number = next(self.numbers)
         body: dict[str, Any] = {"resources": [{"id": MARKED, "budget": MARK + number / 1000}]}
-        change = self.chance.choice(("budget", "end", "add", "retire", "terms"))
-        added = self._added.setdefault(name, [])
-        if change == "budget":
-            budget = self.chance.randint(5, 40) if name.startswith("tight") else 90_000 + self.chance.randint(0, 9_000)
-            body["resources"].append({"id": "usd", "budget": budget})
-        elif change == "end" and name.startswith("timed"):
-            body["ends_at"] = in_seconds(3_600 + number)
-        elif change == "end" and name.startswith("counted"):
-            body["horizon"] = 200 + 25 * number
-        elif change == "add" or not added:
-            added.append(f"new-{number}")
-            body["add_arms"] = [{"id": added[-1], "max_cost": {"usd": self.chance.choice((0.2, 0.7))}}]
-        elif change == "retire":
-            body["retire_arms"] = [added.pop(0)]
-        else:
-            body["feedback"] = {"missing_cost": self.chance.choice(("hold", "none"))}
+        body = _joined(body, self.chance.choice((self._terms, self._arms, self._arms, self._limits))(name, number))
         if self.chance.random() < 0.3:  # refused if the estimate of a horizon was renewed since
             body["expected_version"] = self._versions.get(name, 1)
         call = await self._ask(name, f"/campaigns/{name}", body, "PATCH")
         if call.is_acknowledged:
             self._versions[name] = call.json["version"]
+            if body.get("mode") == "live":
+                self.baselines.pop(name, None)
+
+    def _terms(self, name: str, number: int) -> dict[str, Any]:
+        """Another budget, another end, or other terms."""
+        if name.startswith("held-out") and self.chance.random() < 0.5:
+            return {
+                "holdout": {"fraction": self.chance.choice((0.1, 0.3)), "arm": self.chance.choice(("a", "b", None))}
+            }
+        if name == LIVE_SOON and self.chance.random() < 0.3:
+            return {"mode": "live"}
+        if name.startswith("timed"):
+            return {"ends_at": self.clock.in_seconds(LONG_SECONDS + number)}
+        if name.startswith("counted"):
+            return {"horizon": 200 + 25 * number}
+        if self.chance.random() < 0.5:
+            return {"feedback": {"missing_cost": self.chance.choice(("hold", "none"))}}
+        budget = self.chance.randint(5, 40) if name.startswith("tight") else 90_000 + self.chance.randint(0, 9_000)
+        return {"resources": [{"id": "usd", "budget": budget}]}
+
+    def _arms(self, name: str, number: int) -> dict[str, Any]:
+        """Arms come, go, pause and return, one at a time."""
+        added, change = self._added.setdefault(name, []), self.chance.random()
+        if change < 0.25:
+            added.append(f"new-{number}")
+            return {"add_arms": [{"id": added[-1], "max_cost": {"usd": self.chance.choice((0.2, 0.7))}}]}
+        if change < 0.5 and added:
+            return {"retire_arms": [added.pop(0)]}
+        return {
+            "arms": [{"id": self.chance.choice("ab"), "status": self.chance.choice(("paused", "active", "active"))}]
+        }
+
+    def _limits(self, name: str, number: int) -> dict[str, Any]:
+        """Other windows or other max costs, for the decisions from now on."""
+        resource = self.bodies.get(name, {}).get("resources", [{}])[0]
+        if "windows" in resource and self.chance.random() < 0.7:
+            windows = [
+                {"period": window["period"], "limit": window["limit"] * self.chance.choice((0.5, 1, 1, 1.5))}
+                for window in resource["windows"]
+                if self.chance.random() < 0.9  # the others are removed
+            ]
+            return {"resources": [{"id": "usd", "windows": windows}]}
+        if self.chance.random() < 0.5:
+            return {"arms": [{"id": "b", "max_cost": {"usd": self.chance.choice((0.3, 0.4, 0.5))}}]}
+        return {"resources": [{"id": "usd", "max_cost": self.chance.choice((0.8, 1, 1.2))}]}
 
     async def _pause(self, name: str) -> None:
         await self._until_clear(name, "pause")
@@ -112,14 +153,13 @@ class AdminClient:
         await self._until_clear(name, "resume")
 
     async def _until_clear(self, name: str, action: str) -> None:
-        """Repeat a change of the status until its answer is definite and no earlier call can still be carried out."""
+        """Repeat a change of the status until its answer is definite."""
         while not (await self._ask(name, f"/campaigns/{name}/{action}", {})).is_definite:
-            await asyncio.sleep(UNCLEAR_SECONDS)
+            pass
 
 
-def in_seconds(seconds: float) -> str:
-    """Return a time from now in the form of the interface."""
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return one | other | {"resources": one["resources"] + other.get("resources", [])}
 
 
 def admin_findings(calls: Sequence[AdminCall], history: History, books: dict[str, Books]) -> Iterator[Finding]:
@@ -168,27 +208,40 @@ def _wrong_accounts(books: Books, asked: dict[str, AdminCall]) -> Iterator[Findi
 
 def _unseen_changes(calls: Sequence[AdminCall], history: History) -> Iterator[Finding]:
     """A request sent after the answer to a change follows it, whichever server it goes to."""
-    retired: dict[tuple[str, str], float] = {}
-    pauses: dict[str, list[tuple[float, float]]] = {}
+    away: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)  # arms that are paused or retired
+    pauses: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for made in calls:
-        at = made.call.answered_at or 0.0
-        if made.call.is_acknowledged and made.change == "patch":
-            retired |= {(made.campaign, arm): at for arm in made.call.body.get("retire_arms", ())}
-        elif made.call.is_acknowledged and made.change == "pause":
-            pauses.setdefault(made.campaign, []).append((at, float("inf")))
-        elif made.change == "resume" and made.campaign in pauses:
-            since, until = pauses[made.campaign][-1]
-            pauses[made.campaign][-1] = since, min(until, made.call.sent_at)
+        for arm, status in _arms_changed(made):
+            _note(away[made.campaign, arm], made.call, ends=status == "active")
+        if made.change in ("pause", "resume"):
+            _note(pauses[made.campaign], made.call, ends=made.change == "resume")
     for call in history.calls:
         if not call.path.startswith("/decide") or not call.is_acknowledged or call.replayed:
             continue
-        name, end = call.body["campaign_id"], call.answered_at or 0.0
-        paused = any(since < call.sent_at and end < until for since, until in pauses.get(name, ()))
+        name = call.body["campaign_id"]
         for answer in call.json.get("decisions", [call.json]):
-            if call.sent_at > retired.get((name, answer.get("arm") or ""), float("inf")):
-                yield Finding("stale", name, f"a retired arm was answered: {answer}")
-            if paused and answer.get("reason", "paused") != "paused":
+            if answer.get("reason") != "shadow" and _is_within(call, away[name, answer.get("arm") or ""]):
+                yield Finding("stale", name, f"an arm was answered that was paused or retired before: {answer}")
+            if _is_within(call, pauses[name]) and answer.get("reason", "paused") != "paused":
                 yield Finding("stale", name, f"decided while paused: {answer}")
+
+
+def _arms_changed(made: AdminCall) -> Iterator[tuple[str, str]]:
+    if made.change == "patch":
+        yield from ((arm["id"], arm["status"]) for arm in made.call.body.get("arms", ()) if "status" in arm)
+        yield from ((arm, "retired") for arm in made.call.body.get("retire_arms", ()))
+
+
+def _note(spans: list[tuple[float, float]], call: Call, *, ends: bool) -> None:
+    """Begin a span with the answer to a change, or end those before when the opposite change is sent."""
+    if ends:
+        spans[:] = [(since, min(until, call.sent_at)) for since, until in spans]
+    elif call.is_acknowledged:
+        spans.append((call.answered_at or 0.0, float("inf")))
+
+
+def _is_within(call: Call, spans: Sequence[tuple[float, float]]) -> bool:
+    return any(since < call.sent_at and (call.answered_at or 0.0) < until for since, until in spans)
 
 
 def _mark(made: AdminCall) -> str:

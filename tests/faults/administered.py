@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import time
-from collections import Counter, defaultdict
-from datetime import UTC, datetime, timedelta
+from collections import Counter
 from typing import Any
 
 from service.settings import environment_variable
-from tests.faults.admin_client import AdminClient, admin_findings, in_seconds
+from tests.faults.admin_client import LONG_SECONDS
 from tests.faults.archive import archive_pruned, pruned_decisions
-from tests.faults.books import read_books
-from tests.faults.config_checker import config_findings, holdout_findings, shadow_findings
-from tests.faults.history import Operation
+from tests.faults.kinds import BASELINES
 from tests.faults.load import Habits, campaign
 from tests.faults.processes import Server, Testbed
-from tests.faults.report import Progress, Row
+from tests.faults.report import Progress, Row, in_words
+from tests.faults.shifted_clock import ShiftedClock
 from tests.faults.trial import FREE, LOOSE, Trial, new_trial
 
 CLIENTS = 9
 HABITS = Habits(elsewhere=0.3)
 SETTINGS = {"lock_timeout_ms": 300, "idle_in_transaction_timeout_ms": 1_500, "statement_timeout_ms": 1_500}
 SOON = {"ttl_seconds": 1, "late_window_seconds": 1}  # pruned soon after the expiry
-BASELINES = ("a", "b", None)
 # One campaign without budget and one without time are replaced after this many kills.
 RENEWAL_KILLS = 5
 BRIEF_SECONDS = 4
@@ -35,35 +31,31 @@ COMMAND_SECONDS_MAX = 60.0
 PRUNE_AGE_SECONDS = 1
 
 
-def kinds() -> list[dict[str, Any]]:
-    """Return the campaigns that exist throughout, besides the two of every trial."""
+def _own_kinds(clock: ShiftedClock) -> list[dict[str, Any]]:
+    """Return the campaigns that exist throughout, besides those of `kinds`."""
     free = SOON | {"missing_cost": "none", "missing_reward": None}
     return [
-        campaign("held-out", budget=100_000, holdout={"fraction": 0.2, "arm": "a"}, feedback=SOON),
-        campaign("held-out-null", budget=100_000, holdout={"fraction": 0.1, "arm": None}, feedback=free),
-        campaign("shadow", budget=100_000, mode="shadow", feedback=SOON),
         campaign("shadow-tight", budget=40, mode="shadow", feedback=free),
-        campaign("timed", budget=100_000, feedback=SOON, horizon=None, ends_at=in_seconds(3_600)),
+        campaign("timed", budget=100_000, feedback=SOON, horizon=None, ends_at=clock.in_seconds(LONG_SECONDS)),
         campaign("counted", budget=100_000, feedback=free, horizon=200),
     ]
 
 
 async def administered(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Kill one of three processes again and again, or freeze one, while administrators change the campaigns."""
-    async with new_trial(testbed, dialect, seed=12, servers=3, habits=HABITS, **SETTINGS) as trial:
+    async with new_trial(testbed, dialect, seed=12, clocked=True, servers=3, habits=HABITS, **SETTINGS) as trial:
         trial.books_url = archive_pruned(trial.url)
-        names = [LOOSE, FREE, *(await _created(trial))]
-        trial.load.baselines = {"shadow": BASELINES, "shadow-tight": BASELINES}
-        ports = [server.port for server in trial.servers]
-        admins = [AdminClient(ports, names[start::2], random.Random(start)) for start in (0, 1)]
+        names = [LOOSE, FREE, *(await trial.add_kinds(late_window_seconds=1)), *(await _created(trial))]
+        trial.administer(names[::2], names[1::2])
         maintenance = Maintenance(trial)
-        work = (*(one.work() for one in admins), maintenance.prune_repeatedly(), maintenance.check_repeatedly())
+        work = (maintenance.prune_repeatedly(), maintenance.check_repeatedly())
         working = [asyncio.create_task(one) for one in work]
         trial.load.start(CLIENTS)
         frozen = 0
         for number in range(injections):
             if number % RENEWAL_KILLS == 0:
-                await _renewed(trial, names, admins[0], number)
+                trial.pass_time()
+                await _renewed(trial, names, number)
             await asyncio.sleep(trial.chance.uniform(0.2, 1.2))
             server, other, _ = trial.chance.sample(trial.servers, 3)
             freezer = asyncio.create_task(_freeze(trial, other)) if number % 3 == 1 else None
@@ -72,28 +64,30 @@ async def administered(testbed: Testbed, dialect: str, injections: int, progress
                 await freezer
                 frozen += 1
             progress()
-        for one in (*admins, maintenance):
-            one.stop()
+        maintenance.stop()
+        await trial.stop_administering()
         await asyncio.gather(*working)
         await trial.load.stop()
         await maintenance.prune()
         trial.expect_running()
-        _check(trial, admins)
-        note = f"{frozen} freezes; {maintenance.note()}; {_counted(admins)}"
+        _check(trial)
+        note = f"{frozen} freezes; {maintenance.note()}; {trial.changes_note()}"
         return await trial.verdict("replicas changed and pruned under kills", dialect, note=note)
 
 
 async def _created(trial: Trial) -> list[str]:
-    for body in kinds():
+    bodies = _own_kinds(trial.clock)
+    for body in bodies:
         await trial.create(body)
-    return [body["id"] for body in kinds()]
+    trial.load.baselines["shadow-tight"] = BASELINES
+    return [body["id"] for body in bodies]
 
 
-async def _renewed(trial: Trial, names: list[str], admin: AdminClient, number: int) -> None:
+async def _renewed(trial: Trial, names: list[str], number: int) -> None:
     """Replace the campaign that runs out of budget, which has an administrator, and the one whose time ends."""
     tight, brief = f"tight-{number}", f"brief-{number}"
     await trial.create(campaign(tight, budget=12, feedback=SOON))
-    ends_at = in_seconds(BRIEF_SECONDS)
+    ends_at, admin = trial.clock.in_seconds(BRIEF_SECONDS), trial.admins[0]
     await trial.create(campaign(brief, budget=1_000, feedback=SOON, horizon=None, ends_at=ends_at))
     trial.load.campaigns[:] = [*names, tight, brief]
     admin.campaigns[:] = [*(name for name in admin.campaigns if not name.startswith("tight")), tight]
@@ -142,8 +136,7 @@ class Maintenance:
 
     async def prune(self, *, kill: bool = False) -> None:
         """Delete the decisions that were finished a moment ago."""
-        before = (datetime.now(UTC) - timedelta(seconds=PRUNE_AGE_SECONDS)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        await self._run("prune", "--before", before, kill=kill)
+        await self._run("prune", "--before", self._trial.clock.in_seconds(-PRUNE_AGE_SECONDS), kill=kill)
 
     async def _run(self, command: str, *options: str, kill: bool = False) -> None:
         """Run a command once; it must succeed unless it is killed."""
@@ -164,35 +157,15 @@ class Maintenance:
     def note(self) -> str:
         """Return the numbers of runs and of pruned decisions."""
         pruned = len(pruned_decisions(self._trial.url))
-        return f"{pruned:,} decisions pruned; {_in_words(self._runs)}"
+        return f"{pruned:,} decisions pruned; {in_words(self._runs)}"
 
 
-def _counted(admins: list[AdminClient]) -> str:
-    """Return the numbers of acknowledged changes."""
-    done = Counter(made.change for one in admins for made in one.calls if made.call.is_acknowledged)
-    return _in_words(done)
-
-
-def _in_words(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} × {what}" for what, number in sorted(counts.items()))
-
-
-def _check(trial: Trial, admins: list[AdminClient]) -> None:
-    """Compare books and answers with what was declared and changed."""
+def _check(trial: Trial) -> None:
+    """Check that campaigns end when they should, and that decisions were pruned."""
     trial.forgotten = pruned_decisions(trial.url)
-    books = read_books(trial.books_url)
-    requested: dict[str, list[Operation]] = defaultdict(list)
     for operation in trial.history.decisions():
-        requested[operation.campaign].append(operation)
         answer = operation.answer or {}
         if answer.get("reason") == "ended" and not operation.campaign.startswith(("brief", "counted")):
             trial.note("ended", f"{operation.campaign} has not ended: {answer}")
-    trial.found += admin_findings([made for one in admins for made in one.calls], trial.history, books)
-    for name, one in books.items():
-        trial.found += config_findings(one)
-        if name.startswith("shadow"):
-            trial.found += shadow_findings(name, requested[name])
-        else:
-            trial.found += holdout_findings(one)
     if not trial.forgotten:
         trial.note("unclear", "nothing was pruned")

@@ -13,7 +13,14 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-TABLES = ("campaign", "config", "campaign_state", "account", "decision", "hold", "outcome", "grant", "change")
+TABLES = (
+    "campaign", "config", "campaign_state", "account", "window_account", "decision", "hold", "outcome", "grant",
+    "change",
+)  # fmt: skip
+
+
+# What the id of a portfolio begins with in the table `campaign`.
+PORTFOLIO = "portfolio/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class ChangeRow:
     sequence: int
     kind: str
     body: str
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,17 @@ class Account:
     held: int
     spent: int
     overrun: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """A row of `window_account`: what a window has in one period."""
+
+    resource: int
+    period: str
+    starts_at: int
+    ends_at: int
+    account: Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +115,27 @@ class Books:
     holds: dict[int, tuple[int, ...]]
     config_version: int = 1
     configs: Mapping[int, str] = field(default_factory=dict)  # JSON by version
+    windows: tuple[WindowRow, ...] = ()
 
 
 def read_books(url: str) -> dict[str, Books]:
     """Return the books of every campaign, from one snapshot of the database."""
-    return books_in(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
+    return read_both(url)[0]
+
+
+def read_both(url: str) -> tuple[dict[str, Books], dict[str, Books]]:
+    """Return the books of every campaign and those of every portfolio, from one snapshot of the database."""
+    found = _all_books(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
+    portfolios = {name: found.pop(name) for name in [*found] if name.startswith(PORTFOLIO)}
+    return found, portfolios
 
 
 def books_in(rows: dict[str, list[Any]]) -> dict[str, Books]:
     """Return the books of every campaign, from the rows of all `TABLES`."""
+    return {name: books for name, books in _all_books(rows).items() if not name.startswith(PORTFOLIO)}
+
+
+def _all_books(rows: dict[str, list[Any]]) -> dict[str, Books]:
     by_campaign: dict[str, dict[int, list[Any]]] = {}
     for table in TABLES[1:]:
         found: dict[int, list[Any]] = defaultdict(list)
@@ -136,18 +167,16 @@ def _amounts(text: str | None) -> tuple[int, ...] | None:
 
 
 def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
-    state = rows["campaign_state"][0]
-    version = state["config_version"]
     configs = {row["version"]: row["body"] for row in rows["config"]}
+    of_portfolio = {"config_version": max(configs), "sequence": 0, "round": 0}
+    state = rows["campaign_state"][0] if rows["campaign_state"] else of_portfolio
+    version = state["config_version"]
     return Books(
         campaign=name,
         resources=tuple(resource["id"] for resource in json.loads(configs[version])["resources"]),
         sequence=state["sequence"],
         round=state["round"],
-        accounts=tuple(
-            Account(row["granted"], row["held"], row["spent"], row["overrun"])
-            for row in sorted(rows["account"], key=lambda row: int(row["resource"]))
-        ),
+        accounts=tuple(_account(row) for row in sorted(rows["account"], key=lambda row: int(row["resource"]))),
         decisions=tuple(sorted((_decision_row(row) for row in rows["decision"]), key=lambda one: one.sequence)),
         outcomes=tuple(sorted((_outcome_row(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
         grants=tuple(
@@ -155,13 +184,21 @@ def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
             for row in rows["grant"]
         ),
         changes=tuple(
-            ChangeRow(row["sequence"], row["kind"], row["body"])
+            ChangeRow(row["sequence"], row["kind"], row["body"], row["at"])
             for row in sorted(rows["change"], key=lambda row: int(row["sequence"]))
         ),
         holds={row["decision"]: tuple(json.loads(row["amounts"])) for row in rows["hold"]},
         config_version=version,
         configs=configs,
+        windows=tuple(
+            WindowRow(row["resource"], row["period"], row["starts_at"], row["ends_at"], _account(row))
+            for row in rows["window_account"]
+        ),
     )
+
+
+def _account(row: Any) -> Account:
+    return Account(row["granted"], row["held"], row["spent"], row["overrun"])
 
 
 def _decision_row(row: Any) -> DecisionRow:

@@ -49,13 +49,21 @@ class Catch:
 
 
 IN_BOOKS = ("float-money", "hold-released-twice", "expiry-keeps-hold")
-IN_MODEL = (*IN_BOOKS, "ids-in-memory", "outcome-folded-twice", "stale-snapshot")
-BETWEEN_REPLICAS = ("no-row-lock", "accounts-with-lock", "outcome-folded-twice", "ids-in-memory")
-OVERLOOKED = ("patch-overlooked", "pause-overlooked", "adjust-overlooked")
+IN_WINDOWS = ("cost-on-report-day", "window-not-rolled")
+IN_MODEL = (*IN_BOOKS, *IN_WINDOWS, "ids-in-memory", "outcome-folded-twice", "stale-snapshot")
+BETWEEN_REPLICAS = (
+    "no-row-lock",
+    "portfolio-outside-lock",
+    "accounts-with-lock",
+    "outcome-folded-twice",
+    "ids-in-memory",
+)
+OVERLOOKED = ("patch-overlooked", "paused-arm-cached", "pause-overlooked", "adjust-overlooked")
 TRAPS = (
     Trap("state machine", scenarios.model, "sqlite", IN_MODEL, quick=True),
-    Trap("state machine", scenarios.model, "postgresql", (*IN_MODEL, "paused-arm-cached")),
+    Trap("state machine", scenarios.model, "postgresql", (*IN_MODEL, "hold-on-wrong-day", "paused-arm-cached")),
     Trap("an arm paused elsewhere", scenarios.paused_arm, "postgresql", ("paused-arm-cached",), quick=True),
+    Trap("three days", scenarios.days, "postgresql", (*IN_WINDOWS, "hold-on-wrong-day"), quick=True),
     Trap("an intruder in the transaction", scenarios.intruder, "sqlite", ("deferred-begin",), quick=True),
     Trap("an intruder in the transaction", scenarios.intruder, "postgresql", ("no-row-lock",), quick=True),
     Trap(
@@ -65,8 +73,16 @@ TRAPS = (
         ("accounts-with-lock", "no-row-lock"),
         quick=True,
     ),
+    Trap(
+        "two campaigns of a portfolio at one moment",
+        scenarios.overtaken_portfolio,
+        "postgresql",
+        ("portfolio-outside-lock",),
+        quick=True,
+    ),
     Trap("test_access", scenarios.scopes, "sqlite", ("key-without-scope",), quick=True),
     Trap("kill -9, checker", scenarios.killed, "sqlite", ("answer-before-commit",), quick=True, apart=True),
+    Trap("kill -9 as hours end, checker", scenarios.killed_longer, "sqlite", IN_WINDOWS, apart=True),
     Trap("kill -9, checker", scenarios.killed, "postgresql", ("answer-before-commit", "ids-in-memory"), apart=True),
     Trap("replicas, checker", scenarios.crowd, "postgresql", BETWEEN_REPLICAS, apart=True),
     Trap("replicas with changes, checker", scenarios.changed, "postgresql", OVERLOOKED, quick=True, apart=True),

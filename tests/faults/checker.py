@@ -14,7 +14,7 @@ failed       a request was answered with 500
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.history import History, Operation, micros_of
 
 INTERNAL_ERROR = 500
+CREATIONS = ("/portfolios", "/campaigns")
 COST_MISSING = "cost_missing"
 # The reasons of answers that take no round and are not stored.
 UNSTORED = frozenset({"archived", "paused", "not_started", "ended"})
@@ -49,12 +50,7 @@ class Finding:
 
 def findings(history: History, books: dict[str, Books]) -> list[Finding]:
     """Return every violation."""
-    requested: dict[str, list[Operation]] = defaultdict(list)
-    reported: dict[str, list[Operation]] = defaultdict(list)
-    for operation in history.decisions():
-        requested[operation.campaign].append(operation)
-    for operation in history.reports():
-        reported[operation.campaign].append(operation)
+    requested, reported = by_campaign(history.decisions()), by_campaign(history.reports())
     found = list(_answers(history))
     found += [
         Finding("lost", name, "the campaign")
@@ -64,10 +60,18 @@ def findings(history: History, books: dict[str, Books]) -> list[Finding]:
     for name, one in books.items():
         found += _numbering(one)
         found += _accounts(one)
-        found += _authorised(one, _reported_costs(one, reported[name]))
+        found += _authorised(one, reported_costs(one, reported[name]))
         found += _states(one)
         found += _missing_decisions(one, requested[name])
         found += _missing_reports(one, reported[name])
+    return found
+
+
+def by_campaign(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
+    """Return the operations on each campaign."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        found[operation.campaign].append(operation)
     return found
 
 
@@ -80,7 +84,7 @@ def _answers(history: History) -> Iterator[Finding]:
             yield Finding("unclear", campaign, f"no definite answer: {key}")
         if any(call.status == INTERNAL_ERROR for call in calls):
             yield Finding("failed", campaign, f"answered with {INTERNAL_ERROR}: {key}")
-        if calls[0].path == "/campaigns" or not done or _is_unstored(done[0].json):
+        if calls[0].path in CREATIONS or not done or _is_unstored(done[0].json):
             continue
         if len({call.answer for call in done}) > 1:
             yield Finding("unclear", campaign, f"two answers: {key}: {sorted({call.answer or b'' for call in done})}")
@@ -186,7 +190,7 @@ def _authorised(books: Books, costs: dict[int, tuple[int, ...]]) -> Iterator[Fin
             lapsed.add(row.decision)
 
 
-def _reported_costs(books: Books, reported: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
+def reported_costs(books: Books, reported: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
     """Return the costs that the client sent, by decision."""
     rows = {row.decision_id: row for row in books.decisions}
     found = {}

@@ -6,12 +6,10 @@ import asyncio
 import time
 from typing import Any
 
-import psycopg
-
 from tests.faults.books import read_books
 from tests.faults.history import MICROS, Call
 from tests.faults.load import campaign
-from tests.faults.processes import Testbed, Zygote
+from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
 from tests.faults.trial import Trial, new_trial, ready
 from tests.faults.wire import Wire
@@ -20,69 +18,39 @@ CLIENTS = 6
 JUMPS = (3600, 0, -3600, 0)  # offsets from the right time, one after the other
 OPEN = 10  # decisions that are open at a jump
 EXPIRY_SECONDS_MAX = 15.0
-# A clock function in the database that hides PostgreSQL's, because its schema is searched first.
-WRONG_CLOCK = """
-CREATE TABLE clock_jump (seconds double precision NOT NULL);
-INSERT INTO clock_jump VALUES (0);
-CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
-  'SELECT pg_catalog.clock_timestamp() + make_interval(secs => (SELECT seconds FROM public.clock_jump))';
-"""
 
 
 async def clock_jumps(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Accounts stay correct and nothing happens twice; late costs correct what expired too early."""
-    wrong = {seconds for seconds in JUMPS[:injections] if seconds and dialect == "sqlite"}
-    zygotes = {seconds: Zygote(clock_seconds=seconds) for seconds in wrong}
     before = 0
-    try:
-        async with new_trial(testbed, dialect, seed=14) as trial:
+    async with new_trial(testbed, dialect, seed=14, clocked=True) as trial:
+        await trial.add_kinds()
+        for number in range(injections):
+            seconds = JUMPS[number % len(JUMPS)]
+            name = f"hour-{number}"
+            await trial.create(campaign(name, budget=1000, feedback={"ttl_seconds": 1800}))
+            opened = [await _call(trial, "/decide", _decide(name, place)) for place in range(OPEN)]
+            trial.load.start(CLIENTS)
+            await asyncio.sleep(0.3)
+            since = time.monotonic()
             if dialect == "postgresql":
-                _make_wrong_clock(trial.url)
-                await _restart(trial, testbed.zygote)  # a session keeps the search path of its start
-            for number in range(injections):
-                seconds = JUMPS[number % len(JUMPS)]
-                name = f"hour-{number}"
-                await trial.create(campaign(name, budget=1000, feedback={"ttl_seconds": 1800}))
-                opened = [await _call(trial, "/decide", _decide(name, place)) for place in range(OPEN)]
-                trial.load.start(CLIENTS)
-                await asyncio.sleep(0.3)
-                since = time.monotonic()
-                if dialect == "postgresql":
-                    _jump(trial.url, seconds)
-                else:
-                    await trial.load.stop()
-                    await _restart(trial, zygotes.get(seconds, testbed.zygote))
-                    trial.load.start(CLIENTS)
-                trial.injections += 1
-                await trial.recovered(trial.server, since)
-                await asyncio.sleep(0.3)
+                trial.clock.jump(seconds)
+            else:  # within one process its clock is never set back
                 await trial.load.stop()
-                await _heal(trial, name, opened, expired=seconds > before)
-                before = seconds
-                progress()
-            note = "PostgreSQL's clock under the running service; on SQLite the clock of a restarted process"
-            return await trial.verdict("clock jumps by an hour", dialect, note=note)
-    finally:
-        for zygote in zygotes.values():
-            zygote.close()
-
-
-def _make_wrong_clock(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(WRONG_CLOCK)
-        name = connection.info.dbname
-        connection.execute(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
-
-
-def _jump(url: str, seconds: float) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("UPDATE clock_jump SET seconds = %s", [seconds])
-
-
-async def _restart(trial: Trial, zygote: Zygote) -> None:
-    trial.server.kill()
-    trial.server.start(zygote)
-    await ready(trial.server)
+                trial.server.kill()
+                trial.clock.jump(seconds)
+                trial.server.start()
+                await ready(trial.server)
+                trial.load.start(CLIENTS)
+            trial.injections += 1
+            await trial.recovered(trial.server, since)
+            await asyncio.sleep(0.3)
+            await trial.load.stop()
+            await _heal(trial, name, opened, expired=seconds > before)
+            before = seconds
+            progress()
+        note = "PostgreSQL's clock under the running service; on SQLite the clock of a restarted process"
+        return await trial.verdict("clock jumps by an hour", dialect, note=note)
 
 
 def _decide(name: str, place: int) -> dict[str, Any]:

@@ -18,11 +18,13 @@ POINTS = get_args(Point)
 
 async def exits(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Let the process exit at each of the points in turn, in one of the first batches."""
-    async with new_trial(testbed, dialect, seed=2) as trial:
+    async with new_trial(testbed, dialect, seed=2, clocked=True) as trial:
+        await trial.add_kinds()
         for number in range(injections):
             # Each expiry passes the points, so the first few passes happen before the load begins.
             await trial.restart(fault_point=f"{POINTS[number % len(POINTS)]}:{trial.chance.randint(4, 40)}:exit")
             await trial.tighten(number)
+            trial.pass_time()
             trial.load.start(CLIENTS)
             assert trial.server.child is not None
             started = time.monotonic()

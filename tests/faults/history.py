@@ -101,8 +101,8 @@ class History:
                 yield Operation(call.body["campaign_id"], call.body["decision_id"], call.body, known)
 
 
-# The order of repetition: a report needs its decision, a decision needs its campaign.
-ORDER = ("/campaigns", "/decide", "/decide/batch", "/feedback")
+# The order of repetition: a report needs its decision, a decision its campaign, a campaign its portfolio.
+ORDER = ("/portfolios", "/campaigns", "/decide", "/decide/batch", "/feedback")
 
 
 def micros_of(number: float) -> int:

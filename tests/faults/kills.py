@@ -1,4 +1,4 @@
-"""kill -9 of the server at random times under load."""
+"""kill -9 of the server at random times under load, while campaigns are changed and hours and days end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ LOAD_SECONDS_MAX = 0.6
 
 async def kills(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Kill and restart the server repeatedly, each time at a random moment under load."""
-    async with new_trial(testbed, dialect, seed=1) as trial:
+    async with new_trial(testbed, dialect, seed=1, clocked=True) as trial:
+        trial.administer(await trial.add_kinds())
         for number in range(injections):
             await trial.tighten(number)
+            trial.pass_time()
             trial.load.start(CLIENTS)
             await asyncio.sleep(trial.chance.uniform(0.02, LOAD_SECONDS_MAX))
             killed = time.monotonic()

@@ -14,7 +14,11 @@ from typing import Any
 from tests.faults.history import MICROS, Call, History, micros_of
 from tests.faults.wire import Wire
 
+Windows = Mapping[str, Mapping[str, float]]
+
 TTL_SECONDS = 2
+# What a request declares as its max cost at most; every arm of every campaign may cost more.
+OWN_COST_MAX = 0.2
 # The pause of a client after a refusal or a lost connection.
 PAUSE_SECONDS = 0.1
 
@@ -33,16 +37,24 @@ class Habits:
     batch: float = 0.05  # several decisions in one call
     hang_up: float = 0.0  # the client does not wait for the answer
     elsewhere: float = 0.0  # a report sent to another server than the decision
+    own_costs: float = 0.1  # a request that brings max costs
 
 
-def campaign(name: str, *, budget: float, **changes: Any) -> dict[str, Any]:
-    """Return a campaign with two arms, two resources, a context of two numbers, and short-lived holds."""
+def campaign(name: str, *, budget: float, windows: Windows | None = None, **changes: Any) -> dict[str, Any]:
+    """Return a campaign with two arms, two resources, a context of two numbers, and short-lived holds.
+
+    `windows` has the limits of each resource by period.
+    """
+    limited = {
+        resource: {"windows": [{"period": period, "limit": limit} for period, limit in limits.items()]}
+        for resource, limits in (windows or {}).items()
+    }
     return {
         "id": name,
         "arms": [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}],
         "resources": [
-            {"id": "usd", "budget": budget, "max_cost": 1},
-            {"id": "impressions", "budget": budget * 2, "max_cost": 1},
+            {"id": "usd", "budget": budget, "max_cost": 1} | limited.get("usd", {}),
+            {"id": "impressions", "budget": budget * 2, "max_cost": 1} | limited.get("impressions", {}),
         ],
         "horizon": 1_000_000,
         "context": {"dimension": 2},
@@ -62,7 +74,7 @@ class Load:
     habits: Habits = field(default_factory=Habits)
     label: str = "d"  # the first characters of its decision ids
     # What the clients of campaigns in shadow mode play.
-    baselines: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    baselines: dict[str, Sequence[str | None]] = field(default_factory=dict)
     pause_seconds: float = 0.0  # between the calls of a client
     _numbers: Any = field(default_factory=count)
     is_running: bool = False
@@ -137,12 +149,20 @@ class Load:
         ]
         if name in self.baselines:
             items = [item | {"baseline_arm": chance.choice(self.baselines[name])} for item in items]
+        items = [item | self._own_costs(chance) for item in items]
         body = {"campaign_id": name, "items": items} if batch else {"campaign_id": name, **items[0]}
         call = await self._call(wire, "/decide/batch" if batch else "/decide", body, chance)
         if call.status != 200:
             return []
         answers = call.json["decisions"] if batch else [call.json]
         return [report for answer in answers if answer["arm"] for report in self._reports(answer, chance)]
+
+    def _own_costs(self, chance: random.Random) -> dict[str, Any]:
+        """Return the max costs that a request brings, for all arms or for one."""
+        if chance.random() >= self.habits.own_costs:
+            return {}
+        cost = {"usd": chance.randint(1, int(OWN_COST_MAX * MICROS)) / MICROS}
+        return {"max_cost": cost} if chance.random() < 0.5 else {"max_costs": {"a": cost}}
 
     def _reports(self, answer: dict[str, Any], chance: random.Random) -> list[dict[str, Any]]:
         """Return the reports of a client about one decision."""

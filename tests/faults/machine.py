@@ -44,7 +44,8 @@ from service.store import tables
 from service.store.database import Database
 from tests.faults.books import Books
 from tests.faults.engines import EngineSet, engine_set
-from tests.faults.model import ONE, OPEN, Model, Reply
+from tests.faults.model import ONE, OPEN, Model, Reply, Request
+from tests.faults.periods import period_of
 from tests.faults.processes import Testbed
 from tests.faults.report import Progress, Row
 from tests.service.engine.campaigns import config
@@ -84,19 +85,45 @@ arm_costs = st.fixed_dictionaries(
     {"id": st.sampled_from(("a", "b")), "max_cost": st.sampled_from(({}, {"usd": 0.2}, {"usd": 0.9}))}
 )
 new_arms = st.integers(0, 2).map(lambda number: {"id": f"x{number}", "max_cost": {"usd": 0.1, "impressions": 0}})
+BASELINES = (("a",), ("b",), (None,), ("a",), ("x0",))
+WINDOWS = (
+    [{"period": "hour", "limit": 2}],
+    [{"period": "day", "limit": 4}, {"period": "hour", "limit": 2}],
+    [{"period": "day", "limit": 2.5}, {"period": "month", "limit": 40}],
+    [{"period": "hour", "limit": 0.25}, {"period": "week", "limit": 6}],
+    [],
+)
+HOLDOUTS = ({"fraction": 0.5, "arm": "a"}, {"fraction": 0.3, "arm": None}, {"fraction": 0.4, "arm": "x1"}, None)
+limits = st.sampled_from(WINDOWS)
+# A part of a configuration; `windows` are those of the first resource.
+kinds = st.one_of(
+    st.fixed_dictionaries({"windows": limits}, optional={"timezone": st.just("Asia/Kolkata")}),
+    st.fixed_dictionaries({"windows": limits}, optional={"timezone": st.just("Europe/Berlin")}),
+    st.fixed_dictionaries({"holdout": st.sampled_from(HOLDOUTS[:2])}, optional={"windows": limits}),
+    st.fixed_dictionaries({"mode": st.just("shadow")}, optional={"windows": limits}),
+)
+# The clock of the tests shows 08:00 UTC on a Friday: 13:30 in Kolkata, 09:00 in Berlin.
+nights = st.sampled_from((900, 3_000, 3_600, 43_200, 86_400, 200_000, -1_800))
+own_costs = st.sampled_from(
+    (
+        *[{}] * 5,
+        {"max_cost": {"usd": 0.1}},
+        {"max_cost": {"usd": 0.45}},
+        {"max_costs": {"a": {"usd": 0.3, "impressions": 0}, "b": {"usd": 0.2}}},
+        {"max_cost": {"usd": 0.3}, "max_costs": {"x0": {"usd": 0.05}}},
+    )
+)
 changes = st.one_of(
     st.fixed_dictionaries({"resources": st.tuples(resources | max_costs).map(list)}),
+    st.fixed_dictionaries(
+        {"resources": st.tuples(st.fixed_dictionaries({"id": st.just("usd"), "windows": limits})).map(list)}
+    ),
+    st.fixed_dictionaries({}, optional={"holdout": st.sampled_from(HOLDOUTS), "mode": st.just("live")}).filter(bool),
     st.fixed_dictionaries({"arms": st.tuples(arm_changes | arm_changes | arm_costs).map(list)}),
     st.fixed_dictionaries({"add_arms": st.tuples(new_arms).map(list)}),
     st.fixed_dictionaries({"retire_arms": st.tuples(st.sampled_from(("a", "x0", "x1"))).map(list)}),
     st.fixed_dictionaries({"feedback": terms}, optional={"expected_version": st.integers(1, 3)}),
 )
-# A change after which every campaign that is not archived can decide.
-AMPLE = {
-    "resources": [{"id": one, "budget": 1_000_000, "max_cost": 1} for one in ("usd", "impressions")],
-    "arms": [{"id": arm, "status": "active"} for arm in ("a", "b")],
-    "horizon": 200,
-}
 
 
 class Machine(RuleBasedStateMachine):
@@ -141,9 +168,7 @@ class Machine(RuleBasedStateMachine):
             return model.set_status(command.campaign_id, command.action)
         assert isinstance(command, Decide)
         assert command.decision_id is not None
-        return model.decide(
-            command.campaign_id, command.decision_id, list(command.context), command.exclude, now, found.body
-        )
+        return model.decide(command.campaign_id, command.decision_id, request_of(command), now, found.body)
 
     def decision(self, number: int) -> tuple[str, str] | None:
         """Return one of the decisions; for odd numbers an open one, if there is one."""
@@ -159,41 +184,63 @@ class Machine(RuleBasedStateMachine):
         """Whether a decision exists."""
         return self.decision(0) is not None
 
-    def fresh(self, name: str, context: list[float], exclude: Sequence[str] = ()) -> Decide:
-        """Return a new request; the ids of two campaigns coincide."""
+    def fresh(self, name: str, context: list[float], exclude: Sequence[str] = (), **costs: Any) -> Decide:
+        """Return a new request; the ids of two campaigns coincide.
+
+        In shadow mode it says what is played, except once in a while, and elsewhere it says so once in a while.
+        """
         self.made[name] += 1
-        return Decide(name, f"n{self.made[name]}", context, tuple(exclude))
+        number = self.made[name]
+        shadow = self.model.campaigns.get(name, {}).get("mode") == "shadow"
+        baseline = BASELINES[number % len(BASELINES)] if shadow == (number % 10 != 0) else ()
+        return Decide(name, f"n{number}", context, tuple(exclude), baseline=baseline, **costs)
 
     @initialize(budget=budgets, feedback=terms)
     def first_campaign(self, budget: float, feedback: dict[str, Any]) -> None:
         """Create the campaign that every sequence starts with."""
-        self.create("c", budget, feedback, 100, 0)
+        self.create("c", budget, feedback, {}, 100, 0)
 
-    @rule(name=names, budget=budgets, feedback=terms, horizon=st.sampled_from((8, 100)), replica=places)
-    def create(self, name: str, budget: float, feedback: dict[str, Any], horizon: int, replica: int) -> None:
+    @initialize(budget=budgets, feedback=terms, kind=kinds)
+    def other_campaign(self, budget: float, feedback: dict[str, Any], kind: dict[str, Any]) -> None:
+        """Create a campaign of another kind."""
+        self.create("d", budget, feedback, kind, 100, 0)
+
+    @rule(name=names, budget=budgets, feedback=terms, kind=kinds, horizon=st.sampled_from((8, 100)), replica=places)
+    def create(
+        self, name: str, budget: float, feedback: dict[str, Any], kind: dict[str, Any], horizon: int, replica: int
+    ) -> None:
         """Create a campaign, which may exist already."""
         body = config(name, budget=budget, horizon=horizon, feedback=feedback)
+        body |= {part: value for part, value in kind.items() if part != "windows"}
+        body["resources"][0] |= {"windows": kind.get("windows", [])}
         body["arms"] = [{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.4}}]
         body["policy"]["two_stage"] = False
         self.ask([CreateCampaign(body)], replica)
 
-    @rule(name=names, context=contexts, exclude=excluded, replica=places)
-    def decide(self, name: str, context: list[float], exclude: list[str], replica: int) -> None:
-        """Request one decision."""
-        self.ask([self.fresh(name, context, exclude)], replica)
+    @rule(name=names, context=contexts, exclude=excluded, costs=own_costs, replica=places)
+    def decide(self, name: str, context: list[float], exclude: list[str], costs: dict[str, Any], replica: int) -> None:
+        """Request one decision, perhaps with max costs of its own."""
+        self.ask([self.fresh(name, context, exclude, **costs)], replica)
 
     @rule(
         name=names,
         several=st.lists(contexts, min_size=2, max_size=6),
         twice=st.none() | contexts,
         together=st.booleans(),
+        costs=own_costs,
         replica=places,
     )
     def decide_batch(
-        self, name: str, several: list[list[float]], twice: list[float] | None, together: bool, replica: int
+        self,
+        name: str,
+        several: list[list[float]],
+        twice: list[float] | None,
+        together: bool,
+        costs: dict[str, Any],
+        replica: int,
     ) -> None:
         """Request several decisions in one transaction, one of them perhaps twice, with the same body or another."""
-        requests = [self.fresh(name, context) for context in several]
+        requests = [self.fresh(name, context, **(costs if at == 1 else {})) for at, context in enumerate(several)]
         if twice is not None:
             requests.append(requests[0]._replace(context=twice))
         self.ask(requests, replica, together=together)
@@ -223,13 +270,33 @@ class Machine(RuleBasedStateMachine):
         self.ask([Feedback(name, requests[0].decision_id or "", costs={"usd": cost})], replica)
         self.expire(3601, replica)
 
+    @rule(
+        name=names, several=st.lists(sound_contexts, min_size=2, max_size=4), cost=amounts, seconds=nights,
+        replica=places,
+    )  # fmt: skip
+    def overnight(self, name: str, several: list[list[float]], cost: float, seconds: int, replica: int) -> None:
+        """Decide, let time pass, decide at another replica, and report the costs of a decision before and after."""
+        requests = [self.fresh(name, context) for context in several]
+        self.ask(requests[:-1], replica)
+        self.engines.clock.micros += seconds * ONE
+        self.ask(requests[-1:], replica + 1)
+        for request in (requests[-1], requests[0]):
+            self.ask([Feedback(name, request.decision_id or "", costs={"usd": cost})], replica)
+
+    @rule(seconds=nights)
+    def pass_time(self, seconds: int) -> None:
+        """Move the clock; nothing expires."""
+        self.engines.clock.micros += seconds * ONE
+
     @precondition(has_decisions)
     @rule(number=places, other=st.none() | contexts, replica=places)
     def decide_again(self, number: int, other: list[float] | None, replica: int) -> None:
         """Repeat a request, with 0.0 in place of -0.0, or send another one under its id."""
         name, decision_id = self.decision(number)  # type: ignore[misc]
-        context, exclude = self.model.campaigns[name]["decisions"][decision_id]["request"]
-        self.ask([Decide(name, decision_id, other or [one + 0.0 for one in context], exclude)], replica)
+        asked = self.model.campaigns[name]["decisions"][decision_id]["request"]
+        rest = {"baseline": asked.baseline, "max_cost": asked.max_cost, "max_costs": asked.max_costs}
+        context = other or [one + 0.0 for one in asked.context]
+        self.ask([Decide(name, decision_id, context, asked.exclude, **rest)], replica)
 
     @precondition(has_decisions)
     @rule(number=places, both=halves, again=st.booleans(), replica=places)
@@ -279,7 +346,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, changes=changes, replica=places)
     def patch(self, name: str, changes: dict[str, Any], replica: int) -> None:
-        """Change a budget, perhaps below the amount spent, a max cost, the arms, or the terms of another version."""
+        """Change a budget, perhaps below the amount spent, windows, arms, hold-out, mode or terms."""
         self.ask([PatchCampaign(name, changes)], replica)
 
     @rule(name=names, context=sound_contexts, replica=places)
@@ -310,7 +377,7 @@ class Machine(RuleBasedStateMachine):
         for name, campaign in self.model.campaigns.items():
             found, expected = seen_of(books[name]), seen_in(campaign)
             assert found == expected, f"{differing(found, expected)}, in the books of campaign {name}"
-            for account in books[name].accounts:
+            for account in (*books[name].accounts, *(row.account for row in books[name].windows)):
                 assert 0 <= account.spent + account.held <= account.granted + account.overrun
         self.sound = before
 
@@ -322,7 +389,7 @@ class Machine(RuleBasedStateMachine):
         if not self.sound:
             return
         for name in self.model.campaigns:
-            self.ask([PatchCampaign(name, AMPLE), SetStatus(name, "resume")], 0)
+            self.ask([PatchCampaign(name, ample(self.model.campaigns[name])), SetStatus(name, "resume")], 0)
         for evening in (True, False):
             for name in self.model.campaigns:
                 self.live(name, [[0.5, 0.25], [0.25, 1.0]], (1, 0.05), evening, 0)
@@ -339,6 +406,30 @@ class Machine(RuleBasedStateMachine):
             assert found["ok"], [check for check in found["checks"] if not check["ok"]]
             difference = replay(database, number, advanced=lambda done, whole: None).difference
             assert difference is None, f"a decision does not follow from the log: {difference}"
+
+
+def ample(campaign: dict[str, Any]) -> dict[str, Any]:
+    """Return a change after which a campaign can decide for everybody, unless it is archived."""
+    changes: dict[str, Any] = {
+        "resources": [{"id": one, "budget": 1_000_000, "max_cost": 1} for one in campaign["accounts"]],
+        "arms": [{"id": arm, "status": "active"} for arm in ("a", "b")],
+        "horizon": 200,
+        "mode": "live",
+    }
+    windows = [{"period": period, "limit": 1_000_000} for _, period in campaign["windows"]]
+    changes["resources"][0] |= {"windows": windows} if windows else {}
+    return changes
+
+
+def request_of(command: Decide) -> Request:
+    """Return a request as the model compares it."""
+    return Request(
+        context=tuple(map(float, command.context)),
+        exclude=tuple(sorted({*command.exclude})),
+        baseline=command.baseline,
+        max_cost={**(command.max_cost or {})},
+        max_costs={**(command.max_costs or {})},
+    )
 
 
 def in_turn(items: Sequence[Item]) -> list[Item]:
@@ -380,13 +471,20 @@ def seen_of(books: Books) -> dict[str, Any]:
     states = {row.sequence: "held" if row.arm is not None else "null" for row in books.decisions}
     states |= {row.decision: row.status for row in books.outcomes}
     accounts = [(one.granted, one.held, one.spent, one.overrun) for one in books.accounts]
+    zone = json.loads(books.configs[books.config_version]).get("timezone", "UTC")
     return {
         "accounts": dict(zip(books.resources, accounts, strict=True)),
         "states": {row.decision_id: states[row.sequence] for row in books.decisions},
         "rows": books.sequence,
         "round": books.round,
         "holds": len(books.holds),
-    }
+        "periods": {
+            (books.resources[row.resource], row.period, period_of(row.period, row.starts_at, zone)): (
+                row.account.granted, row.account.held, row.account.spent, row.account.overrun,
+            )
+            for row in books.windows
+        },
+    }  # fmt: skip
 
 
 def seen_in(campaign: dict[str, Any]) -> dict[str, Any]:
@@ -399,6 +497,7 @@ def seen_in(campaign: dict[str, Any]) -> dict[str, Any]:
         "rows": campaign["rows"],
         "round": campaign["round"],
         "holds": sum(state in OPEN for state in states.values()),
+        "periods": {key: tuple(account[part] for part in parts) for key, account in campaign["periods"].items()},
     }
 
 

@@ -6,11 +6,14 @@ chosen, and predicts the rest of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
+from hashlib import blake2b
 from typing import Any
+
+from tests.faults.periods import period_of
 
 ONE = 1_000_000
 DIMENSION = 2  # of every campaign's context
@@ -18,6 +21,17 @@ OPEN = ("held", "rewarded", "charged")
 STATUS_AFTER = {"pause": "paused", "resume": "active", "archive": "archived"}
 
 Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a request for a decision asks; two of the same id must be equal."""
+
+    context: tuple[float, ...]
+    exclude: tuple[str, ...] = ()  # sorted
+    baseline: tuple[str | None, ...] = ()
+    max_cost: Fields = field(default_factory=dict)
+    max_costs: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,9 @@ class Model:
         if config["id"] in self.campaigns:
             return _refused(409, "campaign-exists")
         limits = {one["id"]: millionths(one["max_cost"]) for one in config["resources"]}
+        windows: Fields = {}
+        for one in config["resources"]:
+            windows |= _windows(one)
         self.campaigns[config["id"]] = {
             "status": "active",
             "version": 1,
@@ -63,6 +80,12 @@ class Model:
                 one["id"]: {"granted": millionths(one["budget"]), "held": 0, "spent": 0, "overrun": 0}
                 for one in config["resources"]
             },
+            "zone": config.get("timezone", "UTC"),
+            "windows": windows,  # limits by resource and period
+            "periods": {},  # an account for each period that has begun, by resource, period and the period's name
+            "holdout": config.get("holdout"),
+            "mode": config.get("mode", "live"),
+            "seed": config["seed"],
             "horizon": config["horizon"],
             "feedback": dict(config["feedback"]),
             "round": 0,
@@ -73,55 +96,95 @@ class Model:
         }
         return Reply(201, body={"id": config["id"], "version": 1, "status": "active"})
 
-    def decide(
-        self,
-        name: str,
-        decision_id: str,
-        context: Sequence[float],
-        exclude: Sequence[str],
-        now: int,
-        seen: Fields | None,
-    ) -> Reply:
+    def decide(self, name: str, decision_id: str, request: Request, now: int, seen: Fields | None) -> Reply:
         """Answer one request; arm, probability and expiry are those of the engine's answer `seen` if possible."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
-        request = (tuple(map(float, context)), tuple(sorted({*exclude})))
+        campaign["latest"] = max(campaign["latest"], now)
+        self._roll_over(campaign)
         before = campaign["decisions"].get(decision_id)
         if before is not None:
             if before["request"] != request:
                 return _refused(409, "decision-id-reused")
             return Reply(200, body=before["answer"], replayed=True)
-        campaign["latest"] = max(campaign["latest"], now)
         body = {"decision_id": decision_id, "campaign_id": name, "arm": None, "probability": 1.0, "hold": {}}
         body |= {"expires_at": None, "round": campaign["round"], "policy_version": campaign["learnt"]}
         if campaign["status"] != "active":
             return Reply(200, body=body | {"reason": campaign["status"]})
-        if len(context) != DIMENSION:
+        if not _baseline_fits(campaign, request):
+            return _refused(422, "invalid-baseline")
+        holds = _holds(campaign, request)
+        if holds is None:
+            return _refused(422, "invalid-max-cost")
+        if len(request.context) != DIMENSION:
             return _refused(422, "invalid-context")
         if campaign["round"] >= campaign["horizon"]:
             return Reply(200, body=body | {"reason": "ended"})
-        offered = {arm for arm, one in campaign["arms"].items() if one["status"] == "active" and arm not in exclude}
-        holds = {arm: campaign["limits"] | campaign["arms"][arm]["own"] for arm in offered}
-        payable = {arm for arm in offered if self._fits(campaign, holds[arm])}
-        body["reason"] = "policy" if payable else "budget_exhausted" if offered else "all_excluded"
-        if payable and seen is not None and 0 < seen.get("probability", 0) <= 1 and seen["arm"] in {*payable, None}:
-            body |= {"arm": seen["arm"], "probability": seen["probability"]}
+        body |= self._choice(campaign, request, holds, seen or {})
         arm = body["arm"]
         hold = dict(holds[arm]) if arm is not None else {}
-        ttl = campaign["feedback"]["ttl_seconds"] * ONE
         expires_at = None
         if arm is not None:
-            expires_at = _seen_expiry(seen, now + ttl, campaign["latest"] + ttl)
+            expires_at = campaign["latest"] + campaign["feedback"]["ttl_seconds"] * ONE
             body |= {"expires_at": _iso(expires_at), "hold": {one: amount / ONE for one, amount in hold.items()}}
-        self._move(campaign, held=hold)
+        self._move(campaign, campaign["latest"], held=hold)
         campaign["round"] += 1
         campaign["rows"] += 1
         campaign["decisions"][decision_id] = {
             "request": request, "answer": body, "arm": arm, "hold": hold, "state": "null" if arm is None else "held",
             "reward": None, "costs": None, "booked": {}, "expires_at": expires_at, "reports": [], "void": None,
+            "at": campaign["latest"],
         }  # fmt: skip
         return Reply(200, body=body)
+
+    def _choice(self, campaign: Fields, request: Request, holds: Fields, seen: Fields) -> Fields:
+        """Return arm, reason and probability: those that were seen, if they are possible."""
+        accounts = campaign["accounts"]
+        now = self._periods_of(campaign, campaign["latest"])
+        offered = {
+            arm for arm, one in campaign["arms"].items() if one["status"] == "active" and arm not in request.exclude
+        }
+        unlimited = {arm for arm in campaign["arms"] if _fits(holds[arm], accounts.items())}
+        limited = [(key[0], campaign["periods"][key]) for key in now]
+        payable = {arm for arm in unlimited if _fits(holds[arm], limited)}
+        short = "window_exhausted" if offered & unlimited else "budget_exhausted"
+        forced = "all_excluded" if not offered else "" if offered & payable else short
+        possible, reason = {*(offered & payable), None}, "policy"
+        if campaign["mode"] == "shadow":
+            own = seen.get("would_have") or {}
+            known = own if own.get("arm") in possible and own.get("reason") == (forced or reason) else None
+            (wanted,) = request.baseline
+            if not forced and wanted not in {*payable, None}:
+                wanted, forced = None, "window_exhausted" if wanted in unlimited else "budget_exhausted"
+            return {"reason": forced or "shadow", "arm": None if forced else wanted, "would_have": known}
+        if forced:
+            return {"reason": forced, "arm": None}
+        terms = campaign["holdout"]
+        if terms and _drawn(f"{campaign['seed']}:holdout:{campaign['round']}") < terms["fraction"]:
+            possible, reason = {terms["arm"] if terms["arm"] in possible else None, None}, "holdout"
+        if seen.get("arm") not in possible or not 0 < seen.get("probability", 0) <= 1:
+            return {"reason": reason, "arm": None}
+        return {"reason": reason, "arm": seen["arm"], "probability": seen["probability"]}
+
+    def _roll_over(self, campaign: Fields) -> None:
+        """Begin the periods that have none; each is a row of the log."""
+        if campaign["status"] == "active" and campaign["round"] < campaign["horizon"]:
+            for resource, period in campaign["windows"]:
+                key = (resource, period, period_of(period, campaign["latest"], campaign["zone"]))
+                if key not in campaign["periods"]:
+                    self._begin(campaign, key)
+
+    @staticmethod
+    def _begin(campaign: Fields, key: tuple[str, str, str], **sums: int) -> None:
+        limit = campaign["windows"][key[:2]]
+        campaign["periods"][key] = {"granted": limit, "held": 0, "spent": 0, "overrun": 0} | sums
+        campaign["rows"] += 1
+
+    @staticmethod
+    def _periods_of(campaign: Fields, at: int) -> list[tuple[str, str, str]]:
+        """Return the keys of the accounts of the periods that contain a time."""
+        return [key for key in campaign["periods"] if period_of(key[1], at, campaign["zone"]) == key[2]]
 
     def report(
         self,
@@ -176,7 +239,7 @@ class Model:
         if costs is not None and decision["costs"] is None:
             if any(costs[one] > held for one, held in decision["hold"].items()):
                 warnings.append("cost_above_hold")
-            self._move(campaign, freed=decision["hold"], spent=costs)
+            self._move(campaign, decision["at"], freed=decision["hold"], spent=costs)
             decision |= {"costs": costs, "booked": costs}
         if reward is not None:
             decision["reward"] = reward
@@ -195,7 +258,7 @@ class Model:
         decision = campaign["decisions"][decision_id]
         if costs is not None and decision["costs"] is None:
             difference = {one: cost - decision["booked"].get(one, 0) for one, cost in costs.items()}
-            self._move(campaign, spent=difference)
+            self._move(campaign, decision["at"], spent=difference)
             decision |= {"costs": costs, "booked": costs}
         if reward is not None:
             decision["reward"] = reward
@@ -208,7 +271,7 @@ class Model:
             return Reply(200, body=decision["void"], replayed=True)
         if decision["state"] not in ("held", "rewarded"):
             return _refused(409, "not-voidable")
-        self._move(self.campaigns[name], freed=decision["hold"])
+        self._move(self.campaigns[name], decision["at"], freed=decision["hold"])
         decision["state"] = "voided"
         reply = self._reply(name, decision_id, "voided", logged=True)
         decision["void"] = reply.body
@@ -244,11 +307,11 @@ class Model:
                     decision["state"] = "settled"
                     continue
                 booked = decision["hold"] if terms["missing_cost"] == "hold" else {}
-                self._move(campaign, freed=decision["hold"], spent=booked)
+                self._move(campaign, decision["at"], freed=decision["hold"], spent=booked)
                 decision |= {"state": "expired", "booked": booked}
 
     def patch(self, name: str, changes: Fields) -> Reply:
-        """Change budgets, max costs, horizon, arms or terms."""
+        """Change budgets, windows, max costs, horizon, arms, terms, hold-out or mode."""
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
@@ -272,16 +335,65 @@ class Model:
             account = campaign["accounts"][one]
             if budget < account["granted"] and budget < account["spent"] + account["held"]:
                 return _refused(409, "budget-below-spent")
-        if not _can_be_paid(campaign, limits, arms, budgets, changes):
+        holdout, mode = changes.get("holdout", campaign["holdout"]), changes.get("mode", campaign["mode"])
+        if holdout and (mode == "shadow" or holdout["arm"] not in {*arms, None}):
             return _refused(422, "invalid-campaign")
+        replaced = {one["id"] for one in resources if "windows" in one}
+        windows = {key: limit for key, limit in campaign["windows"].items() if key[0] not in replaced}
+        for one in resources:
+            windows |= _windows(one)
+        if not _can_be_paid(campaign, limits, arms, budgets, windows, changes):
+            return _refused(422, "invalid-campaign")
+        if not self._limit(campaign, windows):
+            return _refused(409, "window-below-spent")
         moved = {one: budget - campaign["accounts"][one]["granted"] for one, budget in budgets.items()}
-        self._move(campaign, granted=moved)
-        campaign |= {"arms": arms, "limits": limits}
+        self._move(campaign, None, granted=moved)
+        campaign |= {"arms": arms, "limits": limits, "holdout": holdout, "mode": mode}
         campaign["feedback"] |= changes.get("feedback", {})
         campaign["horizon"] = changes.get("horizon", campaign["horizon"])
         campaign["version"] += 1
         campaign["rows"] += 1 + sum(amount != 0 for amount in moved.values())
         return self._changed(name)
+
+    def _limit(self, campaign: Fields, windows: Fields) -> bool:
+        """Set the windows and the limits of the present periods; changes nothing if one has spent and holds more."""
+        before, at = campaign["windows"], campaign["latest"]
+        present = {key[:2]: key for key in self._periods_of(campaign, at)}
+        added = {
+            (*window, period_of(window[1], at, campaign["zone"])): self._sums(campaign, window)
+            for window in windows.keys() - before.keys()
+        }
+        if any(windows[key[:2]] < sums["held"] + sums["spent"] for key, sums in added.items()):
+            return False
+        kept = {key: campaign["periods"][key] for window, key in present.items() if window in windows}
+        for (resource, period, _), account in kept.items():
+            if windows[resource, period] < min(account["granted"], account["held"] + account["spent"]):
+                return False
+        for key, account in kept.items():
+            campaign["rows"] += account["granted"] != windows[key[:2]]
+            account["granted"] = windows[key[:2]]
+            account["overrun"] = max(0, account["spent"] + account["held"] - account["granted"])
+        campaign["windows"] = windows
+        campaign["rows"] += len(before.keys() - windows.keys())
+        campaign["periods"] = {key: account for key, account in campaign["periods"].items() if key[:2] in windows}
+        for key, sums in added.items():
+            self._begin(campaign, key, **sums)
+        return True
+
+    @staticmethod
+    def _sums(campaign: Fields, window: tuple[str, str]) -> dict[str, int]:
+        """Return what the decisions of a window's present period hold and have spent."""
+        resource, period = window
+        name = period_of(period, campaign["latest"], campaign["zone"])
+        made = [
+            one
+            for one in campaign["decisions"].values()
+            if period_of(period, one["at"], campaign["zone"]) == name and one["arm"] is not None
+        ]
+        return {
+            "held": sum(one["hold"][resource] for one in made if one["state"] in ("held", "rewarded")),
+            "spent": sum(one["booked"].get(resource, 0) for one in made),
+        }
 
     def set_status(self, name: str, action: str) -> Reply:
         """Pause, resume or archive a campaign."""
@@ -301,21 +413,59 @@ class Model:
         status = "ended" if ended else campaign["status"]
         return Reply(200, body={"id": name, "version": campaign["version"], "status": status})
 
-    @staticmethod
-    def _fits(campaign: Fields, hold: Fields) -> bool:
-        accounts = campaign["accounts"]
-        return all(
-            amount <= max(0, accounts[one]["granted"] - accounts[one]["spent"] - accounts[one]["held"])
-            for one, amount in hold.items()
-        )
-
-    @staticmethod
-    def _move(campaign: Fields, **movements: Fields) -> None:
-        for one, account in campaign["accounts"].items():
+    def _move(self, campaign: Fields, at: int | None, **movements: Fields) -> None:
+        """Move the accounts, and those of the periods in which a decision was made, if it is one's movement."""
+        keys = [] if at is None else self._periods_of(campaign, at)
+        for one, account in [*campaign["accounts"].items(), *((key[0], campaign["periods"][key]) for key in keys)]:
             for part, amounts in movements.items():
                 amount = amounts.get(one, 0)
                 account["held" if part == "freed" else part] += -amount if part == "freed" else amount
             account["overrun"] = max(0, account["spent"] + account["held"] - account["granted"])
+
+
+def _fits(hold: Fields, accounts: Iterable[tuple[str, Fields]]) -> bool:
+    return all(hold[one] <= max(0, each["granted"] - each["spent"] - each["held"]) for one, each in accounts)
+
+
+def _windows(resource: Fields) -> Fields:
+    return {(resource["id"], one["period"]): millionths(one["limit"]) for one in resource.get("windows") or ()}
+
+
+def _drawn(text: str) -> float:
+    """Return the uniform number that a text stands for: the first 53 bits of its digest, as documented."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") // 2**11 / 2**53
+
+
+def _baseline_fits(campaign: Fields, request: Request) -> bool:
+    """Whether a request says what is played exactly if the campaign is in shadow mode, and can mean it."""
+    if campaign["mode"] != "shadow" or not request.baseline:
+        return campaign["mode"] != "shadow" and not request.baseline
+    (arm,) = request.baseline
+    return arm is None or (arm in campaign["arms"] and arm not in request.exclude)
+
+
+def _holds(campaign: Fields, request: Request) -> Fields | None:
+    """Return what each arm would hold; None if a request's max costs are unknown or above those declared."""
+    declared = {arm: _hold(campaign["limits"], one) for arm, one in campaign["arms"].items()}
+    found = {arm: dict(hold) for arm, hold in declared.items()}
+    if not {*request.max_cost, *(one for costs in request.max_costs.values() for one in costs)} <= {
+        *campaign["limits"]
+    }:
+        return None
+    if not {*request.max_costs} <= {*found}:
+        return None
+    for arm, hold in found.items():
+        hold |= {one: millionths(cost) for one, cost in request.max_cost.items()}
+        if campaign["arms"][arm]["status"] != "active":
+            hold |= {one: min(cost, declared[arm][one]) for one, cost in hold.items()}
+        hold |= {one: millionths(cost) for one, cost in request.max_costs.get(arm, {}).items()}
+    above = any(cost > declared[arm][one] for arm, hold in found.items() for one, cost in hold.items())
+    return None if above else found
+
+
+def _hold(limits: Fields, arm: Fields) -> Fields:
+    """Return what an arm holds; one that is paused or retired may have had a larger max cost than its resource."""
+    return {one: min(limit, arm["own"].get(one, limit)) for one, limit in limits.items()}
 
 
 def _arm(arm: Fields) -> Fields:
@@ -330,15 +480,22 @@ def _changed_arm(change: Fields) -> Fields:
     return {name: value for name, value in _arm(change).items() if given[name]}
 
 
-def _can_be_paid(campaign: Fields, limits: Fields, arms: Fields, budgets: Fields, changes: Fields) -> bool:
-    """Whether no active arm costs more than its resource allows, and the whole budget pays an arm, if costs change."""
+def _can_be_paid(
+    campaign: Fields, limits: Fields, arms: Fields, budgets: Fields, windows: Fields, changes: Fields
+) -> bool:
+    """Whether no active arm costs more than its resource allows; if costs change, whether there are means for an arm.
+
+    The whole budget must pay for an arm, and each window for one.
+    """
     active = [arm["own"] for arm in arms.values() if arm["status"] == "active"]
     if any(cost > limits[one] for own in active for one, cost in own.items()):
         return False
     if not changes.keys() & {"resources", "arms", "add_arms"} or _only_pauses(changes):
         return True
     granted = {one: account["granted"] for one, account in campaign["accounts"].items()} | budgets
-    holds = [limits | arm["own"] for arm in arms.values() if arm["status"] != "retired"]
+    holds = [_hold(limits, arm) for arm in arms.values() if arm["status"] != "retired"]
+    if holds and any(all(hold[one] > limit for hold in holds) for (one, _), limit in windows.items()):
+        return False
     return not holds or any(all(amount <= granted[one] for one, amount in hold.items()) for hold in holds)
 
 
@@ -364,10 +521,3 @@ def _earlier(decision: Fields, halves: tuple[bool, bool]) -> Fields:
 
 def _iso(micros: int) -> str:
     return datetime.fromtimestamp(micros // ONE, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _seen_expiry(seen: Fields | None, earliest: int, latest: int) -> int:
-    """Return the expiry of a hold: its time to live after now, or after the campaign's last event if that is later."""
-    text = (seen or {}).get("expires_at") or "1970-01-01T00:00:00Z"
-    found = int(datetime.fromisoformat(text).timestamp()) * ONE
-    return min(max(found, earliest), latest)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,9 +32,9 @@ _EXIT_SECONDS_MAX = 20.0
 class Zygote:
     """Forks processes from one that has imported everything: `tests.faults.zygote`."""
 
-    def __init__(self, *, clock_seconds: float = 0.0, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *, environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.zygote", str(clock_seconds)],
+            [sys.executable, "-m", "tests.faults.zygote"],
             env=os.environ | (environment or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -253,6 +253,7 @@ class Server:
     testbed: Testbed
     database_url: str
     settings: dict[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # besides the settings
     port: int = field(default_factory=free_port)
     child: Child | None = None
 
@@ -266,6 +267,7 @@ class Server:
         settings = {"admin_key": ADMIN_KEY, "database_url": self.database_url, "log_level": "warning"}
         settings |= self.settings | more
         environment = {environment_variable(name): str(value) for name, value in settings.items()}
+        environment |= self.environment
         arguments = ["serve", "--port", str(self.port)]
         self.child = (zygote or self.testbed.zygote).start(arguments, environment, self.testbed.folder, self.log)
         return self.child

@@ -28,12 +28,14 @@ FROZEN_SECONDS_MAX = 20.0
 
 async def replicas(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Three processes serve the same campaigns; about every second one of them is killed and restarted."""
-    async with new_trial(testbed, dialect, seed=9, servers=3) as trial:
+    async with new_trial(testbed, dialect, seed=9, clocked=True, servers=3) as trial:
+        await trial.add_kinds()
         for number in range(injections):
             if number % 5 == 0:
                 await trial.load.stop()
                 await trial.tighten(number)
                 trial.load.start(CLIENTS)
+            trial.pass_time()
             await asyncio.sleep(trial.chance.uniform(0.2, 1.5))
             server = trial.servers[number % len(trial.servers)]
             since = time.monotonic()

@@ -53,6 +53,11 @@ class Row:
         ]  # fmt: skip
 
 
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return numbers with what they count."""
+    return ", ".join(f"{number} × {what}" for what, number in sorted(counts.items()))
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """Return the table, the notes and the findings."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]

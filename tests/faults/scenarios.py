@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -13,24 +13,38 @@ from typing import Any
 import psycopg
 
 from service.engine.batch import BatchRunner
-from service.engine.commands import Answer, Command, CreateCampaign, Decide, Item, PatchCampaign
+from service.engine.commands import (
+    Answer,
+    Command,
+    CreateCampaign,
+    CreatePortfolio,
+    Decide,
+    Feedback,
+    Item,
+    PatchCampaign,
+)
 from service.fault import Point
 from service.store.database import Database
 from tests.faults.administered import administered
-from tests.faults.books import read_books
+from tests.faults.books import read_books, read_both
 from tests.faults.engines import engine_set
 from tests.faults.hangups import feedback
+from tests.faults.history import MICROS
 from tests.faults.kills import kills
 from tests.faults.machine import run_machine
 from tests.faults.processes import Testbed
 from tests.faults.replicas import replicas
 from tests.faults.report import Row
+from tests.faults.window_checker import window_findings
 from tests.service import test_access as access
+from tests.service.databases import Clock, ClockedDatabase
 from tests.service.engine.campaigns import config
 from tests.service.http_client import served
 
 SEQUENCES = 40
 WAIT_SECONDS_MAX = 5.0
+DAY = 86_400 * MICROS
+DAY_PASSED = Clock.micros % DAY + MICROS  # from a moment before the day of the clocks to their time
 HIDDEN = ("POST /decide", "POST /feedback", "GET /campaigns/{campaign_id}", "PATCH /campaigns/{campaign_id}")
 
 
@@ -76,6 +90,17 @@ def _enters(url: str) -> bool:
 
 def overtaken(testbed: Testbed, dialect: str) -> list[str]:
     """Two replicas decide for one campaign at the same time: the second begins just before the first commits."""
+    return _overtaken(testbed, dialect, [CreateCampaign(config())], "c")
+
+
+def overtaken_portfolio(testbed: Testbed, dialect: str) -> list[str]:
+    """The same, for two campaigns of one portfolio."""
+    portfolio = {"id": "acme", "resources": [{"id": "usd", "budget": 10, "windows": []}], "timezone": "UTC"}
+    members = [CreateCampaign(config(name, portfolio="acme")) for name in ("c", "d")]
+    return _overtaken(testbed, dialect, [CreatePortfolio(portfolio), *members], "d")
+
+
+def _overtaken(testbed: Testbed, dialect: str, made: Sequence[Command], other_campaign: str) -> list[str]:
     with (
         testbed.database(dialect) as url,
         Database.open(url) as one,
@@ -87,14 +112,15 @@ def overtaken(testbed: Testbed, dialect: str) -> list[str]:
 
         def reached(point: Point) -> None:
             if point == "before-commit" and not later:
-                later.append(thread.submit(_asked, second, Decide("c", "d2", [0.5, 0.5])))
+                later.append(thread.submit(_asked, second, Decide(other_campaign, "d2", [0.5, 0.5])))
                 _until_waiting(url, later[0])
 
         first = _processor(one, reached)
-        answers = [_asked(first, CreateCampaign(config())), _asked(first, Decide("c", "d1", [0.5, 0.5]))]
+        answers = [_asked(first, command) for command in (*made, Decide("c", "d1", [0.5, 0.5]))]
         wrong = _wrong(*answers, later[0].result())
-        held = sum(row.hold[0] for row in read_books(url)["c"].decisions if row.hold)
-        account = read_books(url)["c"].accounts[0]
+        books, portfolios = read_both(url)
+        held = sum(row.hold[0] for one in books.values() for row in one.decisions if row.hold)
+        account = next(iter((portfolios or books).values())).accounts[0]
         return wrong + [f"held {account.held}, but decisions hold {held}"] * (account.held != held)
 
 
@@ -119,6 +145,28 @@ def paused_arm(testbed: Testbed, dialect: str) -> list[str]:
         return _wrong(*answers) + ["a paused arm is played"] * (played != [None])
 
 
+def days(testbed: Testbed, dialect: str) -> list[str]:
+    """Two replicas decide on three days; on the third the transaction of one began the day before."""
+    clocks = Clock(), Clock()
+    body = config()
+    body["resources"][0] |= {"windows": [{"period": "day", "limit": 8}, {"period": "hour", "limit": 4}]}
+    with (
+        testbed.database(dialect) as url,
+        ClockedDatabase.with_clock(url, clocks[0]) as one,
+        ClockedDatabase.with_clock(url, clocks[1]) as other,
+    ):
+        first, second = _processor(one, None), _processor(other, None)
+        answers = [_asked(first, CreateCampaign(body))]
+        for day in range(3):
+            clocks[0].micros = clocks[1].micros = Clock.micros + day * DAY
+            clocks[1].micros -= DAY_PASSED * (day == 2)
+            turns = (first, second) if day == 2 else (second, first)
+            answers += [_asked(one, Decide("c", f"d{day}-{at}", [0.5, 0.5])) for at, one in enumerate(turns)]
+        answers.append(_asked(second, Feedback("c", "d0-0", 1.0, {"usd": 0.25, "impressions": 1})))
+        books = read_books(url)["c"]
+        return _wrong(*answers) + [str(finding) for finding in window_findings(books, {}, [])]
+
+
 def scopes(testbed: Testbed, dialect: str) -> list[str]:
     """What `test_access` says of keys that are limited to another campaign."""
     with testbed.database(dialect) as url, Database.open(url) as database, served(database) as client:
@@ -136,6 +184,11 @@ def scopes(testbed: Testbed, dialect: str) -> list[str]:
 def killed(testbed: Testbed, dialect: str) -> list[str]:
     """kill -9 twice under load."""
     return _found(kills, testbed, dialect, 2)
+
+
+def killed_longer(testbed: Testbed, dialect: str) -> list[str]:
+    """kill -9 eight times under load, while hours and days end."""
+    return _found(kills, testbed, dialect, 8)
 
 
 def crowd(testbed: Testbed, dialect: str) -> list[str]:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
 
 from service.auth import Principal
-from service.domain.ledger import Account
-from service.engine import cache, settle, transaction
+from service.domain.ledger import Account, Ledger
+from service.engine import cache, settle, transaction, windows
 from service.engine import decide as decide_module
 from service.engine.batch import BatchRunner
 from service.store import locking, sqlite, statements
@@ -56,12 +57,12 @@ def _answer_before_commit(patch: Patch) -> None:
     """Commit a batch when the next one begins, so that its clients are answered too early."""
     left_open: list[Any] = []
     serving: list[bool] = []
-    right_run = BatchRunner.run
+    right_run = BatchRunner.run_free
 
-    def run(self: BatchRunner, items: Sequence[Any]) -> None:
+    def run(self: BatchRunner, items: Sequence[Any]) -> int:
         serving.append(True)
         try:
-            right_run(self, items)
+            return right_run(self, items)
         finally:
             serving.clear()
 
@@ -84,13 +85,19 @@ def _answer_before_commit(patch: Patch) -> None:
 
         return write
 
-    patch.setattr(BatchRunner, "run", run)
+    patch.setattr(BatchRunner, "run_free", run)
     patch.setattr(Database, "write", late(Database.write))
     patch.setattr(Writer, "begin", late(Writer.begin))
 
 
 def _no_row_lock(patch: Patch) -> None:
-    patch.setattr(locking, "_STATES_LOCKED", locking._STATES)
+    patch.setattr(locking, "_STATES", (locking._STATES[0],) * 2)
+    patch.setattr(locking, "lock_free_rows", partial(locking.states, lock=False))
+
+
+def _portfolio_outside_lock(patch: Patch) -> None:
+    """Read the portfolio without its lock: its campaigns are locked one by one."""
+    patch.setattr(locking, "_PORTFOLIOS", (locking._PORTFOLIOS[0],) * 2)
 
 
 def _deferred_begin(patch: Patch) -> None:
@@ -136,13 +143,13 @@ def _expiry_keeps_hold(patch: Patch) -> None:
 
 def _remembered_ids(patch: Patch) -> None:
     """Look for earlier decisions in memory only, which is empty after a start."""
-    right_decide, right_run = decide_module.decide, BatchRunner.run
+    right_decide, right_run = decide_module.decide, BatchRunner.run_free
     serving: list[Any] = []
 
-    def run(self: BatchRunner, items: Sequence[Any]) -> None:
+    def run(self: BatchRunner, items: Sequence[Any]) -> int:
         serving.append(self)
         try:
-            right_run(self, items)
+            return right_run(self, items)
         finally:
             serving.clear()
 
@@ -152,7 +159,7 @@ def _remembered_ids(patch: Patch) -> None:
         known = serving[0].__dict__.setdefault("known_decisions", {})
         return right_decide(work, requests, known.setdefault(work.campaign.id, {}), vectors)
 
-    patch.setattr(BatchRunner, "run", run)
+    patch.setattr(BatchRunner, "run_free", run)
     patch.setattr(decide_module, "decide", decide)
 
 
@@ -163,7 +170,13 @@ def _folded_twice(patch: Patch) -> None:
     def folded(connection: Any, campaign: Any, state: Any, after: int, until: int) -> Any:
         return right(connection, campaign, state, after - 1, until)
 
+    right_between = cache.taught_between
+
+    def taught_between(connection: Connection, parts: Sequence[tuple[int, int, int]]) -> Any:
+        return right_between(connection, [(number, after - 1, until) for number, after, until in parts])
+
     patch.setattr(cache, "_folded", folded)
+    patch.setattr(cache, "taught_between", taught_between)
 
 
 def _accounts_with_lock(patch: Patch) -> None:
@@ -176,9 +189,9 @@ def _accounts_with_lock(patch: Patch) -> None:
     right_states, right_accounts = locking.states, cache.accounts
     read: dict[int, list[Any]] = {}
 
-    def states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> Any:
-        if not lock:
-            return right_states(connection, numbers, lock=lock)
+    def states(connection: Connection, numbers: Sequence[int], *, lock: bool, portfolios: bool = False) -> Any:
+        if portfolios or not lock:
+            return right_states(connection, numbers, lock=lock, portfolios=portfolios)
         found = connection.execute(joined, {"numbers": sorted(set(numbers))}).mappings().all()
         read[id(connection)] = list(found)
         return [row for row in found if row["resource"] == 0]
@@ -194,6 +207,7 @@ def _accounts_with_lock(patch: Patch) -> None:
         return found
 
     patch.setattr(locking, "states", states)
+    patch.setattr(locking, "lock_free_rows", partial(states, lock=True))
     patch.setattr(transaction, "accounts", accounts)
 
 
@@ -237,6 +251,58 @@ def _overlooked_arm(patch: Patch) -> None:
         return found._replace(campaign=campaign)
 
     patch.setattr(transaction, "current", current)
+
+
+def _hold_on_wrong_day(patch: Patch) -> None:
+    """Choose a decision's periods by the time at which its transaction began, before it waited for the lock."""
+    right = windows.roll_over
+
+    def roll_over(connection: Connection, locked: Any) -> None:
+        ended = {limit.key: limit for limit in locked.ledger.limits if not limit.covers(locked.now)}
+        begun = {limit.key for limit in locked.ledger.limits if limit.covers(locked.now)}
+        right(connection, locked)
+        ledger = locked.ledger
+        later = [limit for limit in ledger.limits if limit.key in ended.keys() & begun]
+        if later:
+            before = [ended[limit.key] for limit in later]
+            ledger.limits = [*(limit for limit in ledger.limits if limit not in later), *before]
+            ledger.earlier = [*(limit for limit in ledger.earlier if limit not in before), *later]
+
+    patch.setattr(windows, "roll_over", roll_over)
+
+
+def _cost_on_report_day(patch: Patch) -> None:
+    """Book costs in the periods in which they are reported; the hold is released where it was made."""
+    right = Ledger.book
+
+    def book(self: Ledger, *, decided_at: int, held: Any = None, spent: Any = None, reported: bool = False) -> None:
+        right(self, decided_at=decided_at, held=held, reported=reported)
+        begun = max((limit.starts_at for limit in self.limits), default=decided_at)
+        right(self, decided_at=max(begun, decided_at), spent=spent, reported=True)
+
+    patch.setattr(Ledger, "book", book)
+
+
+def _rolled_once(patch: Patch) -> None:
+    """Begin the periods of a campaign once in the life of a process."""
+    right_roll_over, right_run = windows.roll_over, BatchRunner.run_free
+    serving: list[Any] = []
+
+    def run(self: BatchRunner, items: Sequence[Any]) -> int:
+        serving.append(self)
+        try:
+            return right_run(self, items)
+        finally:
+            serving.clear()
+
+    def roll_over(connection: Connection, locked: Any) -> None:
+        rolled = serving[0].__dict__.setdefault("rolled_over", set())
+        if (name := locked.campaign.id) not in rolled:
+            rolled.add(name)
+            right_roll_over(connection, locked)
+
+    patch.setattr(BatchRunner, "run_free", run)
+    patch.setattr(windows, "roll_over", roll_over)
 
 
 def _remembering(patch: Patch, outdated: Callable[[Connection, Any, Any], dict[str, Any]]) -> None:
@@ -293,6 +359,10 @@ BUGS = {
         Bug("paused-arm-cached", "a process plays an arm that was active when it cached the campaign", _overlooked_arm),
         Bug("pause-overlooked", "a process keeps the status it has cached after a pause", _overlooked_status),
         Bug("adjust-overlooked", "a process leaves out the adjustments of others", _overlooked_adjustment),
+        Bug("portfolio-outside-lock", "a portfolio's account is read without its lock", _portfolio_outside_lock),
+        Bug("hold-on-wrong-day", "a decision that waits over midnight holds in the day before", _hold_on_wrong_day),
+        Bug("cost-on-report-day", "costs are booked in the day on which they are reported", _cost_on_report_day),
+        Bug("window-not-rolled", "a process begins the periods of a campaign only once", _rolled_once),
         Bug("key-without-scope", "a key limited to some campaigns may use all campaigns", _any_campaign),
     )
 }

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tests.faults.administered import administered
+from tests.faults.balancers import behind_client, behind_haproxy
 from tests.faults.clocks import clock_jumps
 from tests.faults.corruption import flipped_bytes
 from tests.faults.disks import failing_disk, full_disk
@@ -20,7 +21,7 @@ from tests.faults.outages import ended_sessions, immediate_stops
 from tests.faults.overload import overload
 from tests.faults.poolers import poolers
 from tests.faults.processes import Testbed
-from tests.faults.promotions import promotions
+from tests.faults.promotions import promotions, synchronous_promotions
 from tests.faults.replicas import frozen, replicas
 from tests.faults.report import Progress, Row
 
@@ -35,6 +36,7 @@ class Fault:
     database: str
     short: int  # injections in `make test`; seconds for an overload
     full: int  # the same in `make faults`
+    is_long: bool = False  # its short version, too: it starts several servers, and `make slow` runs it
 
     @property
     def name(self) -> str:
@@ -57,9 +59,9 @@ PARTS = {
         "the process is killed under load, or exits at a named point of a batch",
         (
             Fault(kills, "sqlite", 3, 300),
-            Fault(kills, "postgresql", 2, 150),
+            Fault(kills, "postgresql", 2, 200, is_long=True),
             Fault(exits, "sqlite", 5, 100),
-            Fault(exits, "postgresql", 5, 60),
+            Fault(exits, "postgresql", 5, 60, is_long=True),
         ),
     ),
     "database": Part(
@@ -68,24 +70,34 @@ PARTS = {
             Fault(immediate_stops, "postgresql", 2, 20),
             Fault(ended_sessions, "postgresql", 3, 60),
             Fault(lost_commits, "postgresql", 3, 90),
-            Fault(disturbances, "postgresql", 4, 60),
+            Fault(disturbances, "postgresql", 4, 60, is_long=True),
         ),
     ),
     "replicas": Part(
         "one of several processes on one database is killed or frozen, also while campaigns are changed and pruned",
         (
-            Fault(replicas, "postgresql", 2, 60),
-            Fault(frozen, "postgresql", 2, 12),
-            Fault(administered, "postgresql", 2, 60),
+            Fault(replicas, "postgresql", 2, 60, is_long=True),
+            Fault(frozen, "postgresql", 2, 12, is_long=True),
+            Fault(administered, "postgresql", 2, 60, is_long=True),
+        ),
+    ),
+    "balancers": Part(
+        "a replica is killed or frozen behind HAProxy, and behind the client with several addresses",
+        (
+            Fault(behind_haproxy, "postgresql", 2, 50, is_long=True),
+            Fault(behind_client, "postgresql", 2, 50, is_long=True),
         ),
     ),
     "promotion": Part(
-        "a standby that lacks the last decisions is promoted under running replicas",
-        (Fault(promotions, "postgresql", 1, 12),),
+        "a standby is promoted under running replicas: one that lacks the last decisions, and a synchronous one",
+        (
+            Fault(promotions, "postgresql", 1, 12, is_long=True),
+            Fault(synchronous_promotions, "postgresql", 1, 30, is_long=True),
+        ),
     ),
     "pooler": Part(
         "PgBouncer in session mode is killed, or shares sessions for a while",
-        (Fault(poolers, "postgresql", 2, 40),),
+        (Fault(poolers, "postgresql", 2, 40, is_long=True),),
     ),
     "expiry": Part(
         "the table of holds is away for a while, or one hold cannot expire",
@@ -106,7 +118,7 @@ PARTS = {
             Fault(full_disk, "sqlite", 2, 30),
             Fault(failing_disk, "sqlite", 2, 20),
             Fault(clock_jumps, "sqlite", 1, 12),
-            Fault(clock_jumps, "postgresql", 2, 12),
+            Fault(clock_jumps, "postgresql", 2, 12, is_long=True),
             Fault(killed_migrations, "sqlite", 3, 60),
             Fault(killed_migrations, "postgresql", 3, 30),
             Fault(flipped_bytes, "sqlite", 1, 10),

@@ -117,18 +117,40 @@ def test_a_holdout_that_was_not_declared_is_found():
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "mode", "found"),
     [
-        ({"arm": "a", "reason": "shadow"}, 0),
-        ({"arm": "b", "reason": "shadow"}, 1),
-        ({"arm": None, "reason": "shadow"}, 1),
-        ({"arm": None, "reason": "budget_exhausted"}, 0),
-        ({"arm": None, "reason": "paused"}, 0),
-        ({"arm": "a", "reason": "policy"}, 1),
+        ({"arm": "a", "reason": "shadow"}, "shadow", 0),
+        ({"arm": "b", "reason": "shadow"}, "shadow", 1),
+        ({"arm": None, "reason": "shadow"}, "shadow", 1),
+        ({"arm": None, "reason": "budget_exhausted"}, "shadow", 0),
+        ({"arm": None, "reason": "window_exhausted"}, "shadow", 0),
+        ({"arm": None, "reason": "all_excluded"}, "shadow", 1),
+        ({"arm": None, "reason": "paused"}, "shadow", 0),
+        ({"arm": "a", "reason": "policy"}, "shadow", 1),
+        ({"arm": "a", "reason": "shadow"}, "live", 1),
     ],
 )
-def test_a_shadow_answer_other_than_the_baseline_is_found(answer, found):
-    assert len(list(shadow_findings("c", [Operation("c", "d", {"baseline_arm": "a"}, answer)]))) == found
+def test_a_shadow_answer_other_than_the_baseline_is_found(answer, mode, found):
+    one = books(configs={1: json.dumps(config(mode=mode)), 2: json.dumps(config())})
+    assert len(list(shadow_findings(one, [Operation("c", "d0", {"baseline_arm": "a"}, answer)]))) == found
+
+
+def test_the_holdout_of_each_version_is_compared_with_its_own_terms():
+    terms = {1: {"fraction": 0.2, "arm": "a"}, 2: None}
+    configs = {version: json.dumps(config(holdout=one)) for version, one in terms.items()}
+    rows = drawn(200, 800).decisions
+    ended = tuple(replace(row, config_version=2, reason="policy") for row in rows)
+    assert list(holdout_findings(books(decisions=rows + ended, configs=configs))) == []
+    late = tuple(replace(row, config_version=2) for row in rows)
+    assert list(holdout_findings(books(decisions=late, configs=configs)))
+
+
+def test_the_max_costs_of_a_request_are_its_hold():
+    operation = Operation("c", "d0", {"max_cost": {"usd": 0.25}}, None)
+    assert list(config_findings(books(), [operation]))
+    assert list(config_findings(with_row("decisions", 0, hold=(250_000,)), [operation])) == [
+        finding for finding in config_findings(books(), [operation]) if "number 2" not in finding.what
+    ]
 
 
 def answered(path, body, sent_at, answer, status=200):
@@ -178,6 +200,20 @@ def test_changes_that_are_logged_as_they_were_answered_are_sound():
 )
 def test_a_change_that_is_lost_duplicated_or_booked_otherwise_is_found(calls, found, kind):
     assert kind in admin_kinds(calls, found)
+
+
+def arm_changes(*statuses):
+    """Changes of arm a at 40, 50, …; each is answered a second later."""
+    return [
+        AdminCall("c", answered("/campaigns/c", {"arms": [{"id": "a", "status": one}]}, at, {"version": 2}), "PATCH")
+        for at, one in zip(range(40, 100, 10), statuses, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(("sent_at", "found"), [(39, set()), (42, {"stale"}), (58, {"stale"}), (59.5, set())])
+def test_an_arm_that_is_answered_between_its_pause_and_its_return_is_found(sent_at, found):
+    calls = arm_changes("paused", "paused", "active")
+    assert {one.kind for one in admin_findings(calls, History([decision(sent_at)]), {})} == found
 
 
 @pytest.mark.parametrize("late", [decision(11.5, arm="b"), decision(22)])

@@ -17,7 +17,10 @@ def testbed():
         yield one
 
 
-@pytest.mark.parametrize("fault", SUITE, ids=lambda fault: fault.name)
+TRIALS = [pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] * fault.is_long) for fault in SUITE]
+
+
+@pytest.mark.parametrize("fault", TRIALS)
 def test_nothing_acknowledged_is_lost_or_counted_twice_and_no_budget_is_exceeded(testbed, fault):
     async def tried():
         return await fault.run(testbed, fault.database, fault.short, lambda: None)

@@ -6,18 +6,24 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from service.settings import environment_variable
-from tests.faults.books import read_books
-from tests.faults.checker import INTERNAL_ERROR, Finding, findings
+from tests.faults.admin_client import AdminClient, admin_findings
+from tests.faults.books import Books, read_books, read_both
+from tests.faults.checker import CREATIONS, INTERNAL_ERROR, Finding, by_campaign, findings, reported_costs
+from tests.faults.config_checker import config_findings, configs_of, holdout_findings, shadow_findings
 from tests.faults.history import ORDER, Call, History
+from tests.faults.kinds import BASELINES, PORTFOLIO, kinds
 from tests.faults.load import Habits, Load, campaign
+from tests.faults.portfolio_checker import portfolio_findings
 from tests.faults.processes import Server, Testbed
-from tests.faults.report import Row
+from tests.faults.report import Row, in_words
+from tests.faults.shifted_clock import ShiftedClock
+from tests.faults.window_checker import window_findings
 from tests.faults.wire import Wire, get
 
 READY_SECONDS_MAX = 30.0
@@ -28,6 +34,9 @@ ASKERS = 8
 ATTEMPTS_MAX = 20
 ATTEMPT_PAUSE_SECONDS = 0.2
 DETAILS_MAX = 5
+HALF_HOUR_SECONDS, DAY_SECONDS = 1_800, 86_400
+# From midnight in the zones of `kinds` to midnight in UTC, the second in winter and in summer.
+MIDNIGHTS_SECONDS = (0, 19_800, 19 * 3_600, 20 * 3_600)
 LOOSE, FREE = "loose", "free"
 SETTINGS = {"request_deadline_ms": 4_000, "statement_timeout_ms": 3_000}
 
@@ -36,7 +45,16 @@ class Trial:
     """Everything between an empty database and a row of the table."""
 
     def __init__(
-        self, testbed: Testbed, url: str, served: str, *, servers: int, seed: int, habits: Habits, settings: Any
+        self,
+        testbed: Testbed,
+        url: str,
+        served: str,
+        *,
+        servers: int,
+        seed: int,
+        habits: Habits,
+        moves: bool,
+        settings: Any,
     ) -> None:
         self.testbed = testbed
         self.url = url
@@ -44,13 +62,19 @@ class Trial:
         self.forgotten: set[tuple[str, str]] = set()  # campaigns and ids of pruned decisions: a repetition is new
         self.chance = random.Random(seed)
         self.history = History()
-        self.servers = [Server(testbed, served, SETTINGS | settings) for _ in range(servers)]
+        self.clock = ShiftedClock(url, testbed.folder, moves=moves)
+        clocked = self.clock.environment
+        self.servers = [Server(testbed, served, SETTINGS | settings, clocked) for _ in range(servers)]
         self.load = Load(self.history, [server.port for server in self.servers], [LOOSE, FREE], seed, habits)
         self.loads = [self.load]
         self.recoveries: list[float] = []
         self.injections = 0
         self.replays_max = REPLAYS_MAX
         self.found: list[Finding] = []
+        self.plain = [LOOSE, FREE]  # campaigns under load, besides the one that `tighten` creates
+        self.bodies: dict[str, dict[str, Any]] = {}  # of the campaigns that were created
+        self.admins: list[AdminClient] = []
+        self._administering: list[asyncio.Task[None]] = []
 
     @property
     def server(self) -> Server:
@@ -80,19 +104,67 @@ class Trial:
         self.server.start(**settings)
         await self.recovered(self.server, since)
 
-    async def create(self, body: dict[str, Any]) -> None:
-        """Create a campaign."""
-        call = Call("/campaigns", body, 0.0)
+    async def create(self, body: dict[str, Any], path: str = "/campaigns") -> None:
+        """Create a campaign, or a portfolio."""
+        call = Call(path, body, 0.0)
         self.history.calls.append(call)
         wire = Wire(self.server.port)
         await wire.ask(call)
         wire.cut()
+        self.bodies[body["id"]] = body
+
+    async def add_kinds(self, **feedback: Any) -> list[str]:
+        """Create a campaign of each kind, perhaps with other terms; the load uses them, too. Return their ids."""
+        bodies = [body | {"feedback": body["feedback"] | feedback} for body in kinds()]
+        await self.create(PORTFOLIO, "/portfolios")
+        for body in bodies:
+            await self.create(body)
+        names = [body["id"] for body in bodies]
+        self.load.baselines |= {body["id"]: BASELINES for body in bodies if body.get("mode") == "shadow"}
+        self.plain = [LOOSE, FREE, LOOSE, FREE, *names]
+        self.load.campaigns[:] = self.plain
+        return names
+
+    def administer(self, *shares: Sequence[str]) -> None:
+        """Let an administrator change each share of the campaigns until `stop_administering`."""
+        ports = [server.port for server in self.servers]
+        for seed, names in enumerate(shares):
+            chance = random.Random(seed)
+            admin = AdminClient(ports, [*names], chance, self.clock, bodies=self.bodies, baselines=self.load.baselines)
+            self.admins.append(admin)
+            self._administering.append(asyncio.create_task(admin.work()))
+
+    async def stop_administering(self) -> None:
+        """Stop every administrator after the current change."""
+        for admin in self.admins:
+            admin.stop()
+        await asyncio.gather(*self._administering)
+        self._administering.clear()
+
+    def changes_note(self) -> str:
+        """Return the numbers of acknowledged changes."""
+        done = [made.change for one in self.admins for made in one.calls if made.call.is_acknowledged]
+        return in_words(Counter(done))
+
+    async def abandon_administering(self) -> None:
+        """Cancel every administrator, also during a call."""
+        for task in self._administering:
+            task.cancel()
+        await asyncio.gather(*self._administering, return_exceptions=True)
+
+    def pass_time(self) -> None:
+        """Let the clock jump, in half of the calls: to a moment before the end of an hour or of a day of some zone."""
+        chance, seconds = self.chance.random(), self.chance.uniform(0.05, 0.5)
+        if chance < 0.3:
+            self.clock.jump_before(HALF_HOUR_SECONDS, seconds)
+        elif chance < 0.5:
+            self.clock.jump_before(DAY_SECONDS, seconds + self.chance.choice(MIDNIGHTS_SECONDS))
 
     async def tighten(self, number: int) -> None:
         """Create a campaign that exhausts its budget under the following load; it replaces the previous one."""
         name = f"tight-{number}"
         await self.create(campaign(name, budget=12))
-        self.load.campaigns[:] = [LOOSE, FREE, name]
+        self.load.campaigns[:] = [*self.plain, name]
 
     async def recovered(self, server: Server, since: float) -> None:
         """Wait until the server is ready and, under load, has decided; record the time since `since`."""
@@ -118,7 +190,7 @@ class Trial:
         for path in ORDER:
             await self._shared(server, [call for call in waiting if call.path == path])
         known = self.history.acknowledged()
-        known = [call for call in known if call.path != "/campaigns" and not self._is_forgotten(call)]
+        known = [call for call in known if call.path not in CREATIONS and not self._is_forgotten(call)]
         await self._shared(server, self.chance.sample(known, min(self.replays_max, len(known))))
 
     def _without_forgotten(self, waiting: list[Call]) -> list[Call]:
@@ -152,15 +224,17 @@ class Trial:
 
     async def verdict(self, fault: str, database: str, note: str = "", *, replay: bool = True) -> Row:
         """Check the books after the faults, repeat the requests, check again, and run `verify` and a replay."""
+        await self.stop_administering()
         lost = [
             finding
             for finding in findings(self.history, read_books(self.books_url))
             if finding.kind in ("lost", "duplicated")
         ]
         await self.ask_again(self.server)
-        self.found += [*lost, *findings(self.history, read_books(self.books_url))]
-        for name in read_books(self.books_url):
-            answer = await get(self.server.port, f"/admin/campaigns/{name}/verify")
+        books, portfolios = read_both(self.books_url)
+        self.found += [*lost, *findings(self.history, books), *self._misconfigured(books, portfolios)]
+        for name in [*(f"campaigns/{name}" for name in books), *(name.replace("/", "s/") for name in portfolios)]:
+            answer = await get(self.server.port, f"/admin/{name}/verify")
             self.found += [Finding("verify", name, str(check)) for check in answer["checks"] if not check["ok"]]
         if replay:
             await asyncio.to_thread(self._replay)
@@ -177,6 +251,20 @@ class Trial:
                 f"{finding.kind}: {finding.campaign} {finding.what}"[:600] for finding in distinct[:DETAILS_MAX]
             ),
         )
+
+    def _misconfigured(self, books: dict[str, Books], portfolios: dict[str, Books]) -> Iterator[Finding]:
+        """Compare books and answers with what was declared and changed."""
+        yield from admin_findings([made for one in self.admins for made in one.calls], self.history, books)
+        requested, reported = by_campaign(self.history.decisions()), by_campaign(self.history.reports())
+        for name, one in books.items():
+            yield from config_findings(one, requested[name])
+            yield from holdout_findings(one)
+            yield from shadow_findings(one, requested[name])
+            yield from window_findings(one, reported_costs(one, reported[name]), requested[name])
+        for name, portfolio in portfolios.items():
+            members = [one for one in books.values() if f"portfolio/{configs_of(one)[1].get('portfolio')}" == name]
+            costs = [reported_costs(one, reported[one.campaign]) for one in members]
+            yield from portfolio_findings(portfolio, [*zip(members, costs, strict=True)])
 
     def _replay(self) -> None:
         """Stop everything and replay the log: every decision must follow from the outcomes that precede it."""
@@ -223,19 +311,22 @@ async def new_trial(
     folder: Path | None = None,
     through: Callable[[str], str] = str,
     url: str | None = None,
+    clocked: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Trial]:
     """Yield a trial with running servers and kill them at the end; `through` maps the URL that they use.
 
-    `url` is that of a database with empty tables; by default the test bed makes one.
+    `url` is that of a database with empty tables; by default the test bed makes one. `clocked` lets `trial.clock` jump.
     """
     with nullcontext(url) if url else testbed.database(dialect, folder=folder) as url:
         habits = habits or Habits()
-        trial = Trial(testbed, url, through(url), servers=servers, seed=seed, habits=habits, settings=settings)
+        served = through(url)
+        trial = Trial(testbed, url, served, servers=servers, seed=seed, habits=habits, moves=clocked, settings=settings)
         try:
             await trial.start()
             yield trial
         finally:
             for load in trial.loads:
                 await load.abandon()
+            await trial.abandon_administering()
             trial.kill_all()

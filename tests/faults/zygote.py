@@ -11,23 +11,13 @@ import os
 import resource
 import signal
 import sys
-import time
 from typing import Any, NoReturn
 
-
-def shift_clock(seconds: float) -> None:
-    """Shift the system time; call it before the service is imported."""
-    right = time.time_ns
-
-    def wrong() -> int:
-        return right() + int(seconds * 1e9)
-
-    time.time_ns = wrong
+from tests.faults.shifted_clock import VARIABLE, follow
 
 
 def main() -> None:
     """Import the program, then fork as ordered."""
-    shift_clock(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
     # A flood needs thousands of connections.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     import service.server  # noqa: PLC0415 - the children need no import
@@ -73,6 +63,8 @@ def _become(order: dict[str, Any]) -> NoReturn:
         for name in [name for name in os.environ if name.startswith("CBWK_")]:
             del os.environ[name]
         os.environ.update(order["environment"])
+        if VARIABLE in os.environ:
+            follow(os.environ[VARIABLE])
         from service.cli import main as cbwk  # noqa: PLC0415
 
         code = cbwk(order["arguments"])
