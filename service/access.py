@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from service.auth import Principal, checked_role
 from service.dependencies import keyring_of
+from service.logs import request_id
 from service.problems import Forbidden, Unauthorized
 
 
@@ -17,7 +18,9 @@ async def authorised(request: Request, role: str) -> Principal:
     certain, principal = keyring.remembered(key)
     if not certain:
         principal = await run_in_threadpool(keyring.lookup, key)
-    if principal is not None:
+    if principal is None:
+        keyring.note_refusal(request_id.get() or "")
+    else:
         keyring.count_request(principal)
     return checked_role(principal, role)
 
@@ -52,6 +55,13 @@ async def unlimited_admin(principal: Admin) -> Principal:
     return principal
 
 
+async def unlimited_reader(principal: Reader) -> Principal:
+    """Require a key that may read and is not limited to campaigns."""
+    if principal.limited:
+        raise Forbidden("this key is limited to campaigns", kind="key-limited")
+    return principal
+
+
 CampaignId = Annotated[str, Path(description="id of the campaign", examples=["summer-sale"])]
 
 
@@ -68,5 +78,6 @@ async def writable_campaign(campaign_id: CampaignId, principal: Admin) -> str:
 
 
 UnlimitedAdmin = Annotated[Principal, Depends(unlimited_admin)]
+UnlimitedReader = Annotated[Principal, Depends(unlimited_reader)]
 ReadableCampaign = Annotated[str, Depends(readable_campaign)]
 WritableCampaign = Annotated[str, Depends(writable_campaign)]

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import openapi
+from service.access_log import AccessLog
 from service.auth import KeyRing
 from service.dependencies import Components
 from service.engine import Engine
@@ -26,7 +27,7 @@ from service.metrics import Metrics
 from service.middleware import RequestMiddleware, route_of
 from service.problems import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound, Problem, Unavailable
 from service.responses import ERRORS_MAX, problem_answer
-from service.routes import admin, campaigns, evaluations, health
+from service.routes import admin, campaigns, evaluations, health, portfolios, webhooks
 from service.routes.dashboard import add_pages
 from service.settings import Settings
 from service.store.database import Database
@@ -39,6 +40,9 @@ _HTTP_PROBLEMS: dict[int, Problem] = {
 }
 
 
+ROUTERS = (campaigns.router, portfolios.router, admin.router, evaluations.router, webhooks.router, health.router)
+
+
 class _Application(FastAPI):
     refusals: Refusals
     hot_path: HotPath
@@ -46,7 +50,7 @@ class _Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, which is built once."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.document(self, HOT_ROUTES)
+            self.openapi_schema = openapi.document(self, HOT_ROUTES, ROUTERS)
         return self.openapi_schema
 
     @cached_property
@@ -69,7 +73,8 @@ def create_app(
     `app.state` is a `Components`. A lifespan may set database, engine and keyring later; until then, requests that
     need one of them are answered with 503.
     """
-    settings, metrics = settings or Settings(), metrics or Metrics()
+    settings = settings or Settings()
+    metrics = metrics or Metrics(settings.metrics_campaigns_max)
     app = _Application(
         title="cbwk",
         version=version("cbwk"),
@@ -89,22 +94,26 @@ def create_app(
         database=database,
         engine=engine,
         keyring=keyring,
+        access_log=AccessLog() if settings.access_log else None,
     )
     app.state = components  # type: ignore[assignment]
-    app.add_middleware(RequestMiddleware, metrics=metrics, body_bytes_max=settings.body_bytes_max_of)
-    app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics)
+    access_log = components.access_log
+    app.add_middleware(
+        RequestMiddleware, metrics=metrics, body_bytes_max=settings.body_bytes_max_of, access_log=access_log
+    )
+    app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics, access_log)
     app.hot_path = HotPath(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)
-    for router in (campaigns.router, admin.router, evaluations.router, health.router):
+    for router in ROUTERS:
         app.include_router(router)
     app.exception_handler(Problem)(_problem)
     app.exception_handler(HTTPException)(_http_exception)
     app.exception_handler(RequestValidationError)(_invalid_query)
     app.exception_handler(SQLAlchemyError)(_database_error)
     metrics.queue_depth.set_function(lambda: getattr(components.engine, "queued", 0))
-    metrics.registry.register(DatabaseGauges(lambda: components.database))
+    metrics.registry.register(DatabaseGauges(lambda: components.database, metrics.campaigns_max))
     return app
 
 

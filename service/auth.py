@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO, TypeVar
 
+import structlog
+
 from service.problems import Forbidden, NotFound, TooManyRequests, Unauthorized
 from service.store.database import Database
 from service.store.errors import DatabaseError
@@ -28,7 +30,10 @@ TIME_TOLERANCE_SECONDS = 1e-6  # of sums of 1 / rate
 # Unknown keys that are looked for one by one; further ones in the same second are compared with a list of all keys.
 GUESSES_PER_SECOND_MAX = 20
 KEY_LENGTH_MAX = 512
+REFUSED_SECONDS = 10.0  # at most one line of the log in this time is about refused keys
 ADMIN_KEY_LENGTH_MIN = 32
+
+log = structlog.get_logger(__name__)
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")
@@ -97,6 +102,7 @@ class KeyRing:
         self._listing = Lock()
         self._listed: tuple[float, frozenset[bytes]] = -inf, frozenset()  # when all keys were read, and their digests
         self._forgot_at = -inf
+        self._refused, self._refused_until = 0, -inf
 
     def lookup(self, text: str) -> Principal | None:
         """Return the holder of the key, or None if the key is not valid."""
@@ -156,6 +162,17 @@ class KeyRing:
         if early > TIME_TOLERANCE_SECONDS:
             raise TooManyRequests(rate, ceil(early))
         _put(self._paced_until, principal.key_id, until + 1.0 / rate, self._cached_max)
+
+    def note_refusal(self, request: str) -> None:
+        """Log that a key was refused: the first one, then one line in ten seconds with the number of refusals since."""
+        with self._lock:
+            self._refused += 1
+            now = self._clock()
+            if now < self._refused_until:
+                return
+            count, self._refused = self._refused, 0
+            self._refused_until = now + REFUSED_SECONDS
+        log.warning("a key was refused", count=count, request_id=request)
 
     def forget(self) -> None:
         """Clear the cache, after a key was created or revoked in this process."""

@@ -5,6 +5,8 @@ An error that the caller can fix is one line on stderr. The exit code is 2 for a
 `DatabaseError` and for a `Problem` too.
 """
 
+import os
+import socket
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,7 +17,7 @@ import typer
 from service.commands import bench, campaign, demo, evaluate, export, key, prune, simulate, verify
 from service.commands.console import DatabaseUrl, settings_of
 from service.problems import Problem
-from service.settings import describe_environment
+from service.settings import describe_environment, unknown_variables
 from service.store.errors import DatabaseError
 
 # Help and tracebacks without decoration: logs and pipes show them as often as terminals.
@@ -44,9 +46,24 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; overrides CBWK_HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; overrides CBWK_PORT.")] = None,
     database_url: DatabaseUrl = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes, on this port and the following ones; needs PostgreSQL.")
+    ] = 1,
+    print_haproxy: Annotated[
+        bool, typer.Option("--print-haproxy", help="Print HAProxy's configuration for these processes, and exit.")
+    ] = False,
 ) -> None:
     """Serve the HTTP interface until stopped by Ctrl+C or SIGTERM."""
     settings = settings_of(host=host, port=port, database_url=database_url)
+    for line in unknown_variables(os.environ):
+        typer.echo(f"cbwk: {line}", err=True)
+    from service.commands import workers as team
+
+    if workers > 1:
+        team.check(settings, workers)
+    if print_haproxy:
+        typer.echo(team.balancer(settings, workers), nl=False)
+        return
 
     from service import logs, server
     from service.auth import bootstrap_admin_key
@@ -54,16 +71,29 @@ def serve(
     from service.store.migrate import migrate as run_migrations
 
     logs.configure_logs(settings.log_level)
-    try:
-        listener = server.listen(settings.host, settings.port)
-    except OSError as error:
-        raise typer.TyperException(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    listener = _listener(settings.host, settings.port)
+    if workers > 1:
+        listener.close()
+        for each in team.ports(settings, workers)[1:]:
+            _listener(settings.host, each).close()
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
     run_migrations(settings.database_url)
     database = Database.of(settings)
     bootstrap_admin_key(database, admin_key=admin_key, stderr=sys.stderr)
+    if workers > 1:
+        database.close()
+        raise typer.Exit(team.supervise(settings, workers))
     typer.echo(f"cbwk serves on {server.url_of(listener)}", err=True)
     server.serve(settings, listener, database)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    from service import server
+
+    try:
+        return server.listen(host, port)
+    except OSError as error:
+        raise typer.TyperException(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 @app.command()

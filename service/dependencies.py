@@ -5,14 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, cast
 
+import structlog
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.access_log import AccessLog
 from service.auth import KeyRing
 from service.engine import Engine
-from service.engine.commands import Answer, Command
+from service.engine.commands import Answer, Command, CreateCampaign
 from service.evaluation.runner import Evaluations
 from service.limits import PAGE_DEFAULT, PAGE_MAX
 from service.metrics import Metrics
@@ -30,6 +32,8 @@ DEADLINE_PASSED = (
 
 Result = TypeVar("Result")
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(slots=True)
 class Components:
@@ -42,6 +46,7 @@ class Components:
     database: Database | None = None
     engine: Engine | None = None
     keyring: KeyRing | None = None
+    access_log: AccessLog | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)  # in the background, until the process stops
 
 
@@ -89,9 +94,25 @@ async def submit_together(request: Request, commands: Sequence[Command]) -> list
 
 
 async def submitted(request: Request, command: Command) -> Response:
-    """Return the response to an administrator's command, which has a longer deadline."""
-    answer = await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command))
-    return Json(answer.body, answer.status, replayed=answer.replayed)
+    """Return the response to an administrator's command, which has a longer deadline; the log names both."""
+    line = log.bind(command=type(command).__name__, campaign=campaign_of(command), actor=getattr(command, "actor", ""))
+    try:
+        answer = await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command))
+    except Problem as problem:
+        line.info("a change was refused", status=problem.status, problem=problem.kind)
+        raise
+    line.info("changed", status=answer.status)
+    response = Json(answer.body, answer.status, replayed=answer.replayed)
+    if isinstance(command, CreateCampaign) and answer.status == 201:
+        # Relative to the request, as a proxy may need; an id may have a colon, so it begins with a dot.
+        folder = "campaigns" if command.chosen is None else "."
+        response.headers["Location"] = f"{folder}/{answer.body['id']}"
+    return response
+
+
+def campaign_of(command: Command) -> str | None:
+    """Return the id of the campaign that a command is about, if it is about one."""
+    return command.config["id"] if isinstance(command, CreateCampaign) else getattr(command, "campaign_id", None)
 
 
 async def _within(seconds: float, answer: Awaitable[Result]) -> Result:

@@ -22,11 +22,19 @@ TTL_SECONDS_MAX = 90 * 86_400
 LATE_WINDOW_SECONDS_MAX = 366 * 86_400
 # The name of a key, the reason of an adjustment.
 TEXT_LENGTH_MAX = 500
+# The strings of `metadata` of a campaign or an arm, and the name of a unit.
+METADATA_MAX = 20
+UNIT_LENGTH_MAX = 32
 # A category or a hashed identifier.
 VALUE_LENGTH_MAX = 1_000
 # JavaScript rounds larger seeds.
 SEED_MAX = 2**53 - 1
 KEY_CAMPAIGNS_MAX = 1_000
+# Webhooks of a service, and the length of their addresses.
+WEBHOOKS_MAX = 100
+URL_LENGTH_MAX = 2_000
+# Campaigns with labels of their own in metrics.
+LABELS_MAX = 1_000
 # Requests a second of a key: from one in a hundred seconds to more than a process serves.
 KEY_RATE_MIN, KEY_RATE_MAX = 0.01, 1_000_000.0
 PAGE_MAX = 1_000

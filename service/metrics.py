@@ -1,8 +1,10 @@
 """Prometheus metrics: counters, gauges and histograms of this process; `service.gauges` has those of the database."""
 
+import platform
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.metadata import version
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -11,17 +13,24 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from cbwk_core import RULES_VERSION
+from service.limits import LABELS_MAX
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _DECIDE_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+# The label of campaigns beyond the first `campaigns_max`.
+OTHER = "other"
 _DELAY_BUCKETS = (0.1, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400)
 
 
 class Metrics:
     """The metrics of one application, in their own registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, campaigns_max: int = LABELS_MAX) -> None:
+        self.campaigns_max = campaigns_max
+        self._campaigns: set[str] = set()
         self.registry = registry = CollectorRegistry()
         counter, gauge = partial(Counter, labelnames=["campaign"], registry=registry), partial(Gauge, registry=registry)
         self.queue_depth = gauge("cbwk_queue_depth", "Commands waiting for a transaction.")
@@ -49,15 +58,35 @@ class Metrics:
         self.feedback_delay_seconds = Distribution(
             "cbwk_feedback_delay_seconds", "Time from a decision to its reported costs.", _DELAY_BUCKETS
         )
-        self._requests = _Requests()
-        for collector in (self.decide_seconds, self.batch_size, self.feedback_delay_seconds, self._requests):
+        self._requests = _Counts(
+            "cbwk_requests", "Requests answered, by route and status.", ("method", "route", "status")
+        )
+        self._decisions = _Counts(
+            "cbwk_decisions", "Decisions made, in batches too; repeated requests do not count.", ("campaign", "reason")
+        )
+        distributions = (self.decide_seconds, self.batch_size, self.feedback_delay_seconds)
+        for collector in (*distributions, self._requests, self._decisions):
             registry.register(collector)
+        build = gauge("cbwk_build_info", "1, with what runs as labels.", ["version", "python", "rules"])
+        build.labels(version("cbwk"), platform.python_version(), str(RULES_VERSION)).set(1)
         ProcessCollector(registry=registry)
 
     def count_request(self, method: str, route: str, status: int) -> None:
         """Count one answered request; only the event loop calls this."""
-        counts, name = self._requests.counts, (method, route, status)
-        counts[name] = counts.get(name, 0) + 1
+        self._requests.add((method, route, str(status)), 1)
+
+    def count_decisions(self, campaign_id: str, reason: str, count: int) -> None:
+        """Count decisions; only the engine's thread calls this."""
+        self._decisions.add((self.label(campaign_id), reason), count)
+
+    def label(self, campaign_id: str) -> str:
+        """Return the label of a campaign: its id for the first `campaigns_max`; the engine's thread only."""
+        if campaign_id in self._campaigns:
+            return campaign_id
+        if len(self._campaigns) >= self.campaigns_max:
+            return OTHER
+        self._campaigns.add(campaign_id)
+        return campaign_id
 
     def text(self) -> bytes:
         """Return the metrics as text; reads the database, so it must run in a thread."""
@@ -87,17 +116,20 @@ class Distribution(Collector):
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
-class _Requests(Collector):
-    """Counts of answered requests; only the event loop updates them."""
+class _Counts(Collector):
+    """A counter with labels that one thread updates and any thread reads."""
 
-    def __init__(self) -> None:
-        self.counts: dict[tuple[str, str, int], int] = {}
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self._name, self._documentation, self._labels = name, documentation, labels
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def add(self, values: tuple[str, ...], count: int) -> None:
+        """Add to the count of these values of the labels."""
+        self._counts[values] = self._counts.get(values, 0) + count
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the counts by method, route and status."""
-        family = CounterMetricFamily(
-            "cbwk_requests", "Requests answered, by route and status.", labels=["method", "route", "status"]
-        )
-        for (method, route, status), count in [*self.counts.items()]:
-            family.add_metric([method, route, str(status)], count)
+        """Yield the counts by their labels."""
+        family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
+        for values, count in [*self._counts.items()]:
+            family.add_metric(values, count)
         yield family

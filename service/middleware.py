@@ -1,12 +1,14 @@
 """The outermost ASGI layer: request ids, the limit of bodies, the count of responses, unexpected errors."""
 
 from collections.abc import Callable
+from time import perf_counter
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.access_log import AccessLog
 from service.ids import is_id, request_ids
 from service.logs import request_id
 from service.metrics import Metrics
@@ -25,9 +27,16 @@ log = structlog.get_logger(__name__)
 class RequestMiddleware:
     """Wraps the whole application, so that unexpected errors also get a request id and a problem document."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, body_bytes_max: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        body_bytes_max: Callable[[str], int],
+        access_log: AccessLog | None = None,
+    ) -> None:
         self._app = app
-        self._metrics = metrics
+        self._metrics, self._access_log = metrics, access_log
         self._body_bytes_max = body_bytes_max
         self._ids = request_ids()
 
@@ -40,7 +49,7 @@ class RequestMiddleware:
         given = ["", *headers.getlist(_REQUEST_ID)][-1]
         identity = given if is_id(given) else next(self._ids)
         token = request_id.set(identity)
-        status = 0
+        status, started = 0, perf_counter()
 
         async def send_more(message: Message) -> None:
             nonlocal status
@@ -63,7 +72,10 @@ class RequestMiddleware:
                 raise  # part of the response is sent; closing the connection tells the client that it is incomplete
             await problem_answer(Problem(INTERNAL_ERROR))(scope, receive, send_more)
         finally:
-            self._metrics.count_request(scope["method"], route_of(scope), status or CLIENT_GONE)
+            route, status = route_of(scope), status or CLIENT_GONE
+            self._metrics.count_request(scope["method"], route, status)
+            if self._access_log is not None:
+                self._access_log.add(identity, scope["method"], route, status, perf_counter() - started)
             request_id.reset(token)
 
 

@@ -1,12 +1,14 @@
 """The OpenAPI document: what FastAPI knows of its routes, the hot endpoints it does not, one schema per body."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
@@ -30,7 +32,6 @@ _PROBLEMS: dict[int, problems.Problem] = {
     503: problems.Unavailable("the database did not answer; try again", kind="database-away"),
 }
 _OPEN_PATHS = {"/livez", "/readyz"}
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
 OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DESCRIPTION = """\
 Which arm for this request, within several budgets? Ask `POST /decide`, act, and tell `POST /feedback` what it earned
@@ -41,16 +42,25 @@ _TAGS = [
     {"name": "decide", "description": "Choose an arm."},
     {"name": "feedback", "description": "Tell what became of a choice."},
     {"name": "campaigns", "description": "What there is to choose and what it may cost."},
+    {"name": "portfolios", "description": "Budgets that several campaigns share."},
     {"name": "admin", "description": "Budgets, the log behind them, keys."},
     {"name": "health", "description": "For those who run the service."},
 ]
 
+_CAMPAIGN_HINT = {
+    "name": "X-Campaign-Id",
+    "in": "header",
+    "required": False,
+    "description": "the campaign of the body, so that a balancer can route by it; another one is 400",
+    "schema": {"type": "string"},
+}
 _ID = "$response.body#/id"
 _CAMPAIGN_ID, _DECISION_ID = "$response.body#/campaign_id", "$response.body#/decision_id"
 
 _CAMPAIGN_OPERATIONS = (
     "show_campaign",
     "change_campaign",
+    "ensure_campaign",
     "pause_campaign",
     "resume_campaign",
     "archive_campaign",
@@ -66,6 +76,7 @@ _CAMPAIGN_OPERATIONS = (
     "list_evaluations",
     "show_uplift",
 )
+_WEBHOOK_OPERATIONS = ("list_deliveries", "delete_webhook")
 _SHOW_DECISION = {"parameters": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
 _BOTH_IDS = {"requestBody": {"campaign_id": _CAMPAIGN_ID, "decision_id": _DECISION_ID}}
 
@@ -76,10 +87,21 @@ LINKS: dict[str, dict[str, dict[str, Any]]] = {
         "decide": {"requestBody": {"campaign_id": _ID}},
         "decide_batch": {"requestBody": {"campaign_id": _ID}},
     },
+    "create_portfolio": {
+        following: {"parameters": {"portfolio_id": _ID}}
+        for following in (
+            "show_portfolio",
+            "change_portfolio",
+            "show_portfolio_budget",
+            "list_portfolio_movements",
+            "verify_portfolio",
+        )
+    },
     "pause_campaign": {"resume_campaign": {"parameters": {"campaign_id": _ID}}},
     "decide": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
     "feedback": {"feedback": _BOTH_IDS, "show_decision": _SHOW_DECISION},
     "start_evaluation": {"show_evaluation": {"parameters": {"campaign_id": _CAMPAIGN_ID, "evaluation_id": _ID}}},
+    "create_webhook": {following: {"parameters": {"webhook_id": _ID}} for following in _WEBHOOK_OPERATIONS},
     "create_key": {"revoke_key": {"parameters": {"key_id": _ID}}},
 }
 
@@ -89,7 +111,8 @@ class HotRoute:
     """A hot POST endpoint and its entry in the OpenAPI document."""
 
     path: str
-    parse: Callable[[Any, bytes], Any]  # from the key's holder and the body to a `service.hot.endpoints.Submission`
+    # From the key's holder, the body and X-Campaign-Id to a `service.hot.endpoints.Submission`.
+    parse: Callable[[Any, bytes, str | None], Any]
     tag: str
     takes: type[Any]  # a struct of `service.hot.bodies`
     answers: type[Answered]
@@ -110,6 +133,7 @@ class HotRoute:
             "summary": name.replace("_", " ").capitalize(),
             "description": self.parse.__doc__,
             "operationId": name,
+            "parameters": [_CAMPAIGN_HINT],
             **described["openapi_extra"],
             "responses": {str(status): answer for status, answer in described["responses"].items()},
         }
@@ -120,14 +144,16 @@ def _reference(model: type[Any]) -> dict[str, str]:
 
 
 def documented(
-    model: type[Answered], *problems: int, body: type[Any] | None = None, status: int = 200
+    model: type[Answered], *problems: int, body: type[Any] | None = None, status: int | tuple[int, ...] = 200
 ) -> dict[str, Any]:
-    """The arguments of a route that needs a key: its good answer, its problems and its request body.
+    """The arguments of a route that needs a key: its good answers, its problems and its request body.
 
     Such a route may answer 401, 403, 429 and 503; one with a body may also answer 400, 413 and 422.
     """
     statuses = sorted({401, 403, 429, 503, *problems, *((400, 413, 422) if body else ())})
-    described: dict[str, Any] = {"status_code": status, "responses": answers(model, *statuses, status=status)}
+    first, *others = (status,) if isinstance(status, int) else status
+    described: dict[str, Any] = {"status_code": first, "responses": answers(model, *statuses, status=first)}
+    described["responses"] |= dict.fromkeys(others, described["responses"][first])
     if body:
         described["openapi_extra"] = takes({"application/json": {"schema": _reference(body)}})
     return described
@@ -170,7 +196,7 @@ def _problem_answer(problem: problems.Problem) -> dict[str, Any]:
     return answer
 
 
-def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
+def document(app: FastAPI, hot: Sequence[HotRoute], routers: Sequence[APIRouter]) -> dict[str, Any]:
     """The whole document."""
     made = get_openapi(
         title=app.title,
@@ -180,10 +206,14 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
         tags=_TAGS,
         routes=app.routes,
     )
+    demands = _demands(routers)
     paths = {route.path: {"post": route.operation()} for route in hot} | made["paths"]
     for path, operations in paths.items():
         for operation in operations.values():
-            operation["security"] = [] if path in _OPEN_PATHS else _SECURITY
+            passed = demands.get(operation["operationId"])
+            operation["security"] = _security(path, passed)
+            if passed and passed & {"unlimited_admin", "unlimited_reader"}:
+                operation["x-unlimited-key"] = True
             # FastAPI adds its own 422 to every path with a name in it; any text is a name, and a wrong one is 404.
             if "application/json" in operation["responses"].get("422", {}).get("content", {}):
                 del operation["responses"]["422"]
@@ -204,6 +234,30 @@ def document(app: FastAPI, hot: Sequence[HotRoute]) -> dict[str, Any]:
         },
     }
     return made
+
+
+def _demands(routers: Sequence[APIRouter]) -> dict[str, set[str]]:
+    """By operation, the names of the functions that its request must pass, such as `admin`."""
+    return {
+        route.endpoint.__name__: {getattr(each.call, "__name__", "") for each in _dependencies(route.dependant)}
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    }
+
+
+def _dependencies(dependant: Dependant) -> Iterator[Dependant]:
+    for dependency in dependant.dependencies:
+        yield dependency
+        yield from _dependencies(dependency)
+
+
+def _security(path: str, demands: set[str] | None) -> list[dict[str, list[str]]]:
+    """The keys that open an operation, with the role that they need."""
+    if path in _OPEN_PATHS:
+        return []
+    role = "decider" if demands is None else "admin" if "admin" in demands else "reader"
+    return [{"bearer": [role]}, {"apiKey": [role]}]
 
 
 def _struct_schemas(bodies: Sequence[type[Any]]) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 import asyncio
 import ctypes
 import gc
+import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
 from typing import Any
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
@@ -22,6 +25,9 @@ from service.hot.protocol import Connection, close_late
 from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database
+from service.webhooks.sender import Sender
+
+log = structlog.get_logger(__name__)
 
 STOP_SECONDS = 3  # for requests in progress when the process receives a signal
 # libuv accepts one connection per descriptor in each iteration of its loop, and under load an iteration is long: with
@@ -86,6 +92,19 @@ def keep_freed_memory() -> bool:
     return False
 
 
+def _log_start(settings: Settings, listener: socket.socket, database: Database) -> None:
+    """Log what starts: the version, the database, and every setting that is no secret."""
+    secrets = {"admin_key", "database_url"}
+    log.info(
+        "the service has started",
+        version=version("cbwk"),
+        address=url_of(listener),
+        database=database.shown_url,
+        process=os.getpid(),
+        settings=settings.model_dump(mode="json", exclude=secrets),
+    )
+
+
 def serve(settings: Settings, listener: socket.socket, database: Database) -> None:
     """Serve requests until SIGTERM or SIGINT, finish those in progress, then exit with code 0.
 
@@ -95,7 +114,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
-    metrics, failures = Metrics(), list[bool]()
+    metrics, failures = Metrics(settings.metrics_campaigns_max), list[bool]()
 
     def fail() -> None:
         failures.append(True)
@@ -110,6 +129,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             memory_bytes_max=settings.memory_bytes_max,
             lock_timeout_ms=settings.lock_timeout_ms,
             work_max=settings.decide_work_max,
+            slow_seconds=settings.slow_transaction_ms / 1000,
             metrics=metrics,
             reached=fault_at(settings.fault_point),
             on_failure=fail,
@@ -123,14 +143,21 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
         gc.set_threshold(GC_THRESHOLD)
         keep_freed_memory()
         sweep = asyncio.create_task(close_late(server.server_state.connections, settings.receive_seconds_max))
-        app.state.tasks.append(sweep)
+        sender = asyncio.create_task(Sender(database, engine, private=settings.webhook_private).run())
+        app.state.tasks += (sweep, sender)
+        _log_start(settings, listener, database)
         try:
             yield
         finally:  # uvicorn has finished all requests
+            log.info("the service stops")
             sweep.cancel()
+            sender.cancel()
             await asyncio.to_thread(app.state.evaluations.stop)
             await engine.stop()
             database.close()
+            log.info("the service has stopped")
+            if app.state.access_log is not None:
+                app.state.access_log.close()
 
     keyring = KeyRing(database, admin_key)
     app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)

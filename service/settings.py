@@ -1,14 +1,20 @@
 """The settings of the service, each an environment variable `CBWK_…`."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.fault import PATTERN
-from service.limits import DECIDE_WORK_MAX
+from service.limits import DECIDE_WORK_MAX, LABELS_MAX
 
 ENVIRONMENT_PREFIX = "CBWK_"
+# Variables that are no settings of the service: of commands that ask a running one, and of its tests.
+OF_COMMANDS = ("CBWK_URL", "CBWK_API_KEY")
+OF_TESTS = ("CBWK_TEST_", "CBWK_REWRITE_DOCS")
+SETTINGS_HINT = "`cbwk serve --help` lists them"
 
 
 class Settings(BaseSettings):
@@ -22,7 +28,7 @@ class Settings(BaseSettings):
         default="sqlite:///./data/cbwk.db",
         min_length=1,
         repr=False,  # it may contain a password
-        description="sqlite:///FILE for one process, postgresql://USER:PASSWORD@HOST/NAME for several",
+        description="sqlite:///FILE for one process, postgresql://USER:PASSWORD@HOST[,HOST…]/NAME for several",
     )
     pool_size: int = Field(
         default=5, ge=1, le=100, description="connections for reads; on PostgreSQL the same number again for writes"
@@ -80,7 +86,17 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged: debug, info, warning or error"
     )
+    access_log: bool = Field(default=False, description="whether each answered request is a line of the log")
+    slow_transaction_ms: int = Field(
+        default=500, ge=1, le=3_600_000, description="transactions that take longer are logged as slow"
+    )
+    metrics_campaigns_max: int = Field(
+        default=LABELS_MAX, ge=1, le=100_000, description="campaigns with labels of their own in metrics"
+    )
     metrics_public: bool = Field(default=False, description="whether GET /metrics is open without a key")
+    webhook_private: bool = Field(
+        default=False, description="whether webhooks may have addresses inside private networks, and http://"
+    )
     fault_point: str | None = Field(
         default=None, pattern=f"^{PATTERN}$", description="only for recovery tests: where the process ends or freezes"
     )
@@ -99,6 +115,22 @@ def environment_variable(setting: str) -> str:
     'CBWK_PORT'
     """
     return ENVIRONMENT_PREFIX + setting.upper()
+
+
+def unknown_variables(names: Iterable[str]) -> list[str]:
+    """Return one line for each variable `CBWK_…` that is no setting, with the one that was probably meant.
+
+    >>> unknown_variables(["PATH", "CBWK_PORT", "CBWK_PROT", "CBWK_TEST_EXAMPLES"])
+    ['CBWK_PROT is no setting; did you mean CBWK_PORT?']
+    """
+    known = [*map(environment_variable, Settings.model_fields), *OF_COMMANDS]
+    found = (name for name in sorted(names) if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+    lines = []
+    for name in found:
+        if not name.startswith(OF_TESTS):
+            near = get_close_matches(name, known, 1)
+            lines.append(f"{name} is no setting; {f'did you mean {near[0]}?' if near else SETTINGS_HINT}")
+    return lines
 
 
 def describe_environment() -> list[str]:

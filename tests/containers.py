@@ -81,6 +81,6 @@ def compose() -> dict[str, Any]:
     return document
 
 
-def caddyfile() -> str:
+def gateway() -> str:
     """The configuration of the gateway."""
-    return str(compose()["configs"]["caddyfile"]["content"])
+    return (ROOT / compose()["configs"]["haproxy"]["file"]).read_text(encoding="utf-8")

@@ -16,11 +16,11 @@ from compose_spec import PyCompose
 from service.settings import Settings, environment_variable
 from tests.containers import (
     INTERPOLATED,
-    caddyfile,
     compose,
     copied,
     copy_sources,
     environment,
+    gateway,
     healthcheck,
     instructions,
 )
@@ -140,7 +140,10 @@ def test_the_profile_has_three_services_and_the_gateway_knows_them_all():
     assert len(ours) == 3
     assert all(SERVICES[name]["init"] for name in ours)
     port = environment()["CBWK_PORT"]
-    assert re.search(r"reverse_proxy ([^{]+) {", caddyfile()).group(1).split() == [f"{name}:{port}" for name in ours]
+    servers = re.findall(r"^    server \S+ (\S+)$", gateway(), re.MULTILINE)
+    assert servers == [f"{name}:{port}" for name in ours]
+    (published,) = SERVICES["gateway"]["ports"]
+    assert f"    bind :{published.rpartition(':')[2]}\n" in gateway()
     assert SERVICES["gateway"]["depends_on"].keys() == set(ours)
 
 

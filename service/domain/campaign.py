@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from operator import ge
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -101,6 +102,18 @@ class Campaign:
         return holds
 
     @cached_property
+    def playable_holds(self) -> list[list[int]]:
+        """The holds of the arms that may be chosen, in millionths."""
+        return [hold for arm, hold in enumerate(self.holds) if arm not in self.inactive]
+
+    def pays_for_nothing(self, free: Sequence[int]) -> bool:
+        """Whether these free amounts pay for no arm at its declared max cost."""
+        if all(map(ge, free, self.max_costs)):
+            return False  # the usual case, without a look at the arms, of which there may be many
+        holds = self.playable_holds
+        return bool(holds) and not any(all(map(ge, free, hold)) for hold in holds)
+
+    @cached_property
     def named_arms(self) -> tuple[Sequence[str | None], Sequence[str | None]]:
         """The arms' ids and their holds in JSON; the last entries (index -1) are the null arm's, None."""
         return [*self.arms, None], [*(orjson.dumps(hold).decode() for hold in self.holds), None]
@@ -127,6 +140,12 @@ class Campaign:
         """Why arms are not chosen, by their indices: "retired" or "paused"."""
         status = [RETIRED if arm.get("retired") else arm.get("status") for arm in self.config["arms"]]
         return {index: why for index, why in enumerate(status) if why in (RETIRED, PAUSED)}
+
+    @cached_property
+    def floor(self) -> int | None:
+        """The index of the arm that is in reserve, if null is the last resort."""
+        arm = self.config.get("floor_arm")  # version 0.1 stored none
+        return None if arm is None else self.arm_index[arm]
 
     @cached_property
     def encoder(self) -> ContextEncoder:
@@ -250,6 +269,8 @@ class Campaign:
             retired=tuple(self.inactive),
             stage_one="logged",
             paced=bool(self.windows),
+            must_play=self.floor is not None,
+            floor_arm=self.floor,
             rules=self.rules,
         )
 
@@ -267,6 +288,11 @@ class Campaign:
     def has_baseline(self) -> bool:
         """Whether a baseline makes some decisions: see `domain.holdout`."""
         return self.shadows or self.config.get("holdout") is not None
+
+    @cached_property
+    def names(self) -> dict[str, Any]:
+        """What people call the campaign and note about it, as views show it."""
+        return names_of(self.config)
 
     def outside_flight(self, now: int) -> str | None:
         """Returns the reason why nothing is decided at this time: before the start or after the end; None between."""
@@ -320,6 +346,15 @@ class Campaign:
         """Returns the uniforms of `rounds` rounds, a function of the campaign's seed."""
         seed = self.config["seed"]
         return uniforms_of([b"%d:%d" % (seed, start + each) for each in range(rounds)])
+
+
+def names_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the display name and the metadata of a campaign or an arm.
+
+    >>> names_of({"id": "a"})
+    {'display_name': None, 'metadata': {}}
+    """
+    return {"display_name": config.get("display_name"), "metadata": config.get("metadata") or {}}
 
 
 def uniforms_of(texts: Sequence[bytes]) -> NDArray[np.float64]:

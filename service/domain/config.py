@@ -15,6 +15,8 @@ from service.times import moment_microseconds
 
 _UNPAYABLE = "must leave an arm that the whole budget can pay: every arm may cost more than that"
 
+_NAMES = ("display_name", "metadata", "unit")
+
 
 def check_new_config(config: Mapping[str, Any]) -> None:
     """Raises Invalid if the configuration of a new campaign does not fit together, or if no arm could be paid."""
@@ -38,7 +40,8 @@ def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
         if any(_exceeds(arm, {change["id"]: limits[change["id"]]}) for arm in config["arms"]):
             raise Misfit(f"resources.{index}.max_cost", "must be at least that of every active arm")
     check_config(config)
-    costs = [name for name in ("resources", "arms", "add_arms") if any(map(_may_cost, changes.get(name) or ()))]
+    costs = [name for name in ("resources", "arms") if any(map(_may_cost, changes.get(name) or ()))]
+    costs += ["add_arms"] if changes.get("add_arms") else []
     if costs:
         _check_windows(config)
         if _unpayable(config):
@@ -46,8 +49,8 @@ def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def _may_cost(change: Mapping[str, Any]) -> bool:
-    """Whether a change of a resource or an arm does more than pause an arm, which is always possible."""
-    return change.keys() != {"id", "status"} or bool(change["status"] == "active")
+    """Whether a change of a resource or an arm does more than name it or pause an arm, which is always possible."""
+    return bool(change.keys() - {"id", "status", *_NAMES}) or change.get("status") == "active"
 
 
 def _unpayable(config: Mapping[str, Any]) -> list[int]:
@@ -70,6 +73,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     baseline = (config.get("holdout") or {}).get("arm")
     if baseline is not None and baseline not in {arm["id"] for arm in config["arms"]}:
         raise Misfit("holdout.arm", "must be one of the arms")
+    _check_floor(config)
     starts, ends = config.get("starts_at"), config["ends_at"]
     if starts is not None and ends is not None and moment_microseconds(starts) >= moment_microseconds(ends):
         raise Misfit("starts_at", "must be before ends_at")
@@ -93,6 +97,18 @@ def check_config(config: Mapping[str, Any]) -> None:
         _ = replace(campaign, config={**known, "policy": {**config["policy"], "two_stage": "off"}}).policy
     with misfit_of("policy.two_stage"):
         _ = campaign.policy
+
+
+def _check_floor(config: Mapping[str, Any]) -> None:
+    floor = config.get("floor_arm")  # configurations from before there were floors have none
+    if floor is None:
+        return
+    if floor not in {arm["id"] for arm in config["arms"]}:
+        raise Misfit("floor_arm", "must be one of the arms")
+    if config["policy"]["preset"] != "practical":
+        raise Misfit("null_arm", "must be allowed unless the preset is practical: the others explore the null arm")
+    if (config.get("holdout") or {"arm": floor})["arm"] is None:
+        raise Misfit("holdout.arm", "must be an arm: with null_arm last_resort nothing is no alternative")
 
 
 def _max_costs(config: Mapping[str, Any]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cbwk_core import NULL_ARM, Ticket
 from cbwk_core.ticket import POLICY, Thought, pace_in, predicted_in
 from service.domain.campaign import Campaign
+from service.domain.must_play import own_arm
 from service.money import ONE, amount
 
 # Rows of a table, column by column, all of one length.
@@ -156,7 +157,7 @@ def tickets_from(campaign: Campaign, rows: Sequence[Any]) -> Ticket:
     """Returns the tickets of stored decisions, from rows with arm, round, context, actions, numbers and hold."""
     d = campaign.policy.resources
     return Ticket.from_store(
-        arm=[row["arm"] for row in rows],
+        arm=[row["arm"] if campaign.floor is None else own_arm(campaign, row) for row in rows],
         features=_features_of(campaign, rows),
         stored=np.frombuffer(b"".join([row["numbers"] for row in rows]), dtype="<f8").reshape(len(rows), -1),
         round=[row["round"] for row in rows],
@@ -278,7 +279,8 @@ def explanation_of(campaign: Campaign, row: Any) -> dict[str, Any]:
     excluded = set(orjson.loads(row["exclude"])) if row["exclude"] else set()
     units = np.array(campaign.units) / 1e6
     # The policy could play an arm but gives none a probability: only a round of stage one that only observes does that.
-    otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else "not_affordable"
+    short = "reserved" if campaign.floor is not None and row["arm"] != NULL_ARM else "not_affordable"
+    otherwise = "stage_one" if row["reason"] == POLICY and not table[:, -1].any() else short
     arms = []
     for index, (reward, *costs, probability) in enumerate(table.tolist()):
         # At the predicted cost: with late outcomes the policy may count the blocked amount instead (rules/pace.py).

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cbwk_core import NULL_ARM, Choice, State, Ticket
 from cbwk_core.arrays import frozen
 from cbwk_core.ticket import BUDGET_EXHAUSTED, POLICY
+from service.domain import must_play
 from service.domain.campaign import Campaign, uniforms_of
 from service.domain.stage_one import is_under_way
 from service.domain.windows import WINDOW_EXHAUSTED
@@ -108,6 +109,8 @@ def _holdout_choice(campaign: Campaign, choice: Choice, options: Options) -> Cho
         index = options.arm_ids.index(terms["arm"])
         # An arm that is excluded, retired or too expensive cannot be the baseline: nothing is played.
         baseline = index if choice.probabilities[0, index] > 0.0 else NULL_ARM
+    if baseline == NULL_ARM and campaign.floor is not None:  # nothing is no alternative: the policy decides
+        return choice
     mixed = (1.0 - fraction) * choice.probabilities
     mixed[0, baseline] += fraction  # null is the last column
     mixed = frozen(mixed)
@@ -138,6 +141,8 @@ def _choice_of(
     costs = predicted[:, 1:]
     # Rules 1 and 2 counted what the policy's own arm was predicted to earn; stored campaigns go on with it.
     value = old.value if campaign.rules < VALUED_ARM_RULES else np.maximum(predicted[:, 0], 0.0)
+    if campaign.floor is not None:
+        value = must_play.value_of(campaign, choice.thought.predictions, options.arm_ids, arm)
     ticket = Ticket.of(
         arm=frozen(np.array([arm])),
         features=frozen(features * float(real)),

@@ -18,7 +18,7 @@ NEARLY_ALL = 0.9
 
 def expected_horizon(counts: Counts, since: int, now: int, ends: int) -> int:
     """Returns the decisions at the end: those made, and those to expect by the traffic since the flight began."""
-    return int(counts.sum()) + max(1, round(expected_rounds(counts, since, now, ends)))
+    return int(counts.sum()) + max(1, round(float(expected_rounds(counts, since, now, ends))))
 
 
 def first_estimate(declared: int, counts: Counts, since: int, now: int, ends: int) -> dict[str, int]:

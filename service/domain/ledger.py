@@ -3,8 +3,8 @@
 free = max(0, granted - spent - held). A hold needs that much free. Only reported costs and adjustments may raise the
 overrun, and every movement lowers it to max(0, spent + held - granted).
 
-A limit is a further account that a hold of one resource also takes from, such as that of a window. What can be held is
-then the least of what is free in all of them.
+A limit is a further account that a hold of one resource also takes from, such as that of a window. A campaign of a
+portfolio also takes from the ledger of that. What can be held is then the least of what is free in all of them.
 """
 
 from __future__ import annotations
@@ -82,22 +82,29 @@ class Limit(NamedTuple):
 class Ledger:
     """The accounts of one campaign, in the order of its resources. A movement replaces the lists: they may be shared.
 
-    `limits` are those of the present, `earlier` those of past periods that this transaction books into.
+    `limits` are those of the present, `earlier` those of past periods that this transaction books into. `share` is what
+    all movements but grants are booked in, too.
     """
 
     accounts: Sequence[Account]
     limits: Sequence[Limit] = ()
     earlier: Sequence[Limit] = ()
+    share: Share | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a hold takes from more than the accounts."""
+        return self.share is not None or bool(self.limits)
 
     def free(self) -> list[int]:
         """Returns the amount of each resource that can still be held."""
         free = self.free_without_limits()
         for limit in self.limits:
             free[limit.resource] = min(free[limit.resource], limit.account.free)
-        return free
+        return free if self.share is None else self.share.least(free)
 
     def free_without_limits(self) -> list[int]:
-        """Returns what `free` would be without limits."""
+        """Returns what `free` would be without limits and without the share."""
         # `Account.free` inline: this runs for every decision.
         return [max(0, granted - spent - held) for granted, held, spent, _ in self.accounts]
 
@@ -110,6 +117,8 @@ class Ledger:
             accounts.append(Account(granted, held + amount, spent, overrun))
         if self.limits:
             self.limits = [limit.moved(held=amounts[limit.resource]) for limit in self.limits]
+        if self.share is not None:
+            self.share.ledger.hold(self.share.of(amounts))
         self.accounts = accounts
 
     def move(
@@ -117,6 +126,9 @@ class Ledger:
     ) -> Account:
         """Moves one account and returns it: see `Account.moved`."""
         moved = self.accounts[resource].moved(held=held, spent=spent, granted=granted, reported=reported)
+        place = None if self.share is None else self.share.places[resource]
+        if self.share is not None and place is not None and (held or spent):
+            self.share.ledger.move(place, held=held, spent=spent, reported=reported)
         self.accounts = [*self.accounts[:resource], moved, *self.accounts[resource + 1 :]]
         return moved
 
@@ -133,6 +145,9 @@ class Ledger:
             account.moved(held=of_hold, spent=cost, reported=reported)
             for account, of_hold, cost in zip(self.accounts, held, spent, strict=True)
         ]
+        if self.share is not None:
+            of = self.share.of
+            self.share.ledger.book(decided_at=decided_at, held=of(held), spent=of(spent), reported=reported)
         if self.limits or self.earlier:
             self.limits, self.earlier = (
                 [
@@ -144,3 +159,29 @@ class Ledger:
                 for limits in (self.limits, self.earlier)
             )
         self.accounts = accounts
+
+
+class Share(NamedTuple):
+    """The ledger of a portfolio, and the place in it of each resource of one of its campaigns; None: not shared.
+
+    >>> share = Share(Ledger([Account(granted=50), Account(granted=70)]), (1, None))
+    >>> share.of([30, 5]), share.least([80, 80])
+    ([0, 30], [70, 80])
+    """
+
+    ledger: Ledger
+    places: Sequence[int | None]
+
+    def of(self, amounts: Amounts) -> list[int]:
+        """Returns amounts of the campaign in the order of the portfolio's resources."""
+        result = [0] * len(self.ledger.accounts)
+        for place, amount in zip(self.places, amounts, strict=True):
+            if place is not None:
+                result[place] = amount
+        return result
+
+    def least(self, free: Sequence[int]) -> list[int]:
+        """Returns the smaller one of what is free in the campaign and in the portfolio."""
+        shared = self.ledger.free()
+        pairs = zip(free, self.places, strict=True)
+        return [amount if place is None else min(amount, shared[place]) for amount, place in pairs]

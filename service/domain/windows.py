@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -14,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import NULL_ARM, Choice
+from cbwk_core.rules.pace import window_pace_of_one
 from cbwk_core.ticket import BUDGET_EXHAUSTED
 from service.domain.ledger import Account, Limit
+from service.domain.traffic import Counts, expected_rounds
 from service.times import datetime_of, microseconds_of
 
 # The kind of the change that begins an account of a window, sets its limit, or removes the window.
 WINDOW = "window"
 # The reason of a decision for null where some arm could be paid without windows.
 WINDOW_EXHAUSTED = "window_exhausted"
-# What is left of a window counts as at least this share of what an even pace would have left.
-LEFT_SHARE_MIN = 0.25
 
 
 class Window(NamedTuple):
@@ -120,12 +121,35 @@ def reasons(
     return tuple(found)
 
 
-def left(limit: Limit, now: int, predicted_share: float) -> float:
-    """Returns what is left of a window, with open decisions at their predicted share of the hold.
+def rounds_until(
+    limits: Sequence[Limit], traffic: Counts, since: int, now: int, ends_at: int | None
+) -> dict[int, float]:
+    """Returns the decisions to expect until the end of each period, by these ends, none after `ends_at`."""
+    found = dict[int, float]()
+    for end in {limit.ends_at for limit in limits}:
+        until = end if ends_at is None else min(end, ends_at)
+        found[end] = float(expected_rounds(traffic, since, now, until))
+    return found
 
-    At least LEFT_SHARE_MIN of what an even pace would have left: a pace near 0 would move the prices without bounds,
-    and a window that is used up refuses by itself.
+
+def paces(
+    limits: Sequence[Limit],
+    shares: Sequence[float],
+    traffic: Counts,
+    since: int,
+    now: int,
+    rest: float,
+    ends_at: int | None = None,
+) -> list[float]:
+    """Returns what a decision may cost for every window to last to its end, in millionths; infinite without one.
+
+    shares: of what is held, by resource, that open decisions are predicted to cost. Decisions come at the rate of the
+    traffic since `since`, but at most `rest` of them and none after `ends_at`.
     """
-    account = limit.account
-    even = account.granted * ((limit.ends_at - now) / (limit.ends_at - limit.starts_at))
-    return max(account.granted - account.spent - account.held * predicted_share, LEFT_SHARE_MIN * even)
+    pace, rounds = [inf] * len(shares), rounds_until(limits, traffic, since, now, ends_at)
+    for limit in limits:
+        account, resource, length = limit.account, limit.resource, limit.ends_at - limit.starts_at
+        unspent = account.granted - account.spent - account.held * shares[resource]
+        rate = window_pace_of_one(account.granted, unspent, (limit.ends_at - now) / length, rounds[limit.ends_at], rest)
+        pace[resource] = min(pace[resource], rate)
+    return pace

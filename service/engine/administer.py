@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +12,19 @@ import structlog
 from sqlalchemy import Connection, insert
 
 from cbwk_core import RULES_VERSION, two_stage
-from service.domain.campaign import Campaign
+from service.domain.campaign import PAUSED, Campaign
 from service.domain.config import check_change, check_new_config
 from service.domain.horizon import due_estimate, first_estimate
+from service.domain.must_play import warnings_of
 from service.domain.traffic import Counts
 from service.engine import windows
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Adjust, Answer, CreateCampaign, PatchCampaign, SetStatus
+from service.engine.portfolio_config import load_portfolio
 from service.money import amount, micros
 from service.problems import Conflict, Invalid, Misfit, NotFound, Problem, without_values
 from service.store import tables
-from service.store.campaigns import add_campaign
+from service.store.campaigns import add_campaign, portfolio_number, state_of
 from service.store.opening_balance import decisions_by_hour
 from service.times import moment_microseconds, moment_text
 
@@ -34,13 +37,22 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
     """Makes a campaign with its first configuration, its accounts and an untaught policy."""
     config = _with_stages({**command.config, "rules": RULES_VERSION})
     name = config["id"]
+    if command.chosen is not None and (found := _existing(connection, config, command.chosen, now)) is not None:
+        return found
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
         message = "must lie in the future"
         return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[{"field": "ends_at", "message": message}])
-    books = Campaign(0, name, 1, config).policy.init().books
-    number = add_campaign(connection, name, now)
+    untried = Campaign(0, name, 1, config)
+    try:
+        portfolio = None if config.get("portfolio") is None else _portfolio_for(connection, untried)
+    except Misfit as misfit:
+        return Invalid("the body cannot be taken as it is", kind="invalid-campaign", errors=[misfit.error])
+    books = untried.policy.init().books
+    number = add_campaign(connection, name, now, portfolio)
     if number is None:
-        return Conflict("a campaign of this id exists", kind="campaign-exists")
+        # Another transaction has just created it.
+        found = None if command.chosen is None else _existing(connection, config, command.chosen, now)
+        return found or Conflict("a campaign of this id exists", kind="campaign-exists")
     campaign = Campaign(number, name, 1, config)
     if (reason := campaign.policy.unmet_condition) is not None:
         log.warning("the regret bound of two stages does not apply", campaign=name, reason=reason)
@@ -55,7 +67,40 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         grant = {"sequence": resource + 1, "kind": "budget", "amount": budget, "reason": "created", "at": now}
         connection.execute(insert(tables.grant).values(**of_resource, **grant))
     write_audit(connection, now, command.actor, "campaign.create", name, {"config": config})
-    return Answer(_summary(campaign, campaign.status_at(now, "active", 0)), status=201)
+    summary = _summary(campaign, campaign.status_at(now, "active", 0))
+    return Answer({**summary, "warnings": warnings_of(campaign)}, status=201)
+
+
+def _existing(
+    connection: Connection, config: dict[str, Any], chosen: Sequence[str], now: int
+) -> Answer | Problem | None:
+    """Returns the answer for a campaign that exists: 200 if its present configuration is this one, apart from what the
+    service chose; None if there is no such campaign."""
+    try:
+        row = state_of(connection, config["id"], with_config=True)
+    except NotFound:
+        return None
+    campaign = Campaign(row["campaign"], config["id"], row["config_version"], json.loads(row["config"]))
+    wanted = replace(campaign, config=config).public_config
+    differing = [
+        name
+        for name, value in campaign.public_config.items()
+        if name not in ("estimate", *chosen) and wanted.get(name) != value
+    ]
+    if differing:
+        detail = f"a campaign of this id exists and differs in {', '.join(differing)}"
+        return Conflict(detail, kind="campaign-exists")
+    status = campaign.status_at(now, row["status"], row["round"])
+    return Answer({**_summary(campaign, status), "warnings": warnings_of(campaign)})
+
+
+def _portfolio_for(connection: Connection, campaign: Campaign) -> int:
+    """Returns the number of the portfolio that a new campaign names. Raises Misfit if there is none that serves it."""
+    number = portfolio_number(connection, campaign.config["portfolio"])
+    if number is None:
+        raise Misfit("portfolio", "must exist")
+    load_portfolio(connection, number).check_campaign(campaign)
+    return number
 
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:
@@ -157,11 +202,14 @@ def _log_config(
 def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> dict[str, Any]:
     """Returns a changed copy of the configuration, which becomes this version. Raises a Problem or a Misfit."""
     patched: dict[str, Any] = json.loads(json.dumps(config))
+    _check_floor(config, changes)
     known = {resource["id"]: resource for resource in patched["resources"]}
     for change in changes.get("resources") or ():
         if change["id"] not in known:
             raise NotFound("resources name one the campaign does not have", kind="unknown-resource")
         known[change["id"]] |= change
+        if known[change["id"]].get("unit", "") is None:
+            del known[change["id"]]["unit"]
     ids = {arm["id"]: arm for arm in patched["arms"]}
     for arm in changes.get("add_arms") or ():
         if arm["id"] in ids:
@@ -178,14 +226,21 @@ def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> d
         ids[name]["retired"] = True
     if "holdout" in changes and changes["holdout"] != patched.get("holdout"):
         patched |= {"holdout": changes["holdout"], "holdout_since": version}
-    if "mode" in changes:
-        patched["mode"] = changes["mode"]
+    patched |= {name: changes[name] for name in ("mode", "display_name", "metadata") if name in changes}
     terms, reward = changes.get("feedback") or {}, patched["reward"]
     missing = terms.get("missing_reward")
     if missing is not None and not reward["min"] <= missing <= reward["max"]:
         raise Misfit("feedback.missing_reward", "must lie within the range of reward")
     patched["feedback"] |= terms
     return patched
+
+
+def _check_floor(config: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Raises Conflict for a change that takes the floor arm out."""
+    paused = [change["id"] for change in changes.get("arms") or () if change.get("status") == PAUSED]
+    floor = config.get("floor_arm")
+    if floor is not None and floor in (*paused, *(changes.get("retire_arms") or ())):
+        raise Conflict("the floor arm stays: it is what every request can get", kind="floor-arm")
 
 
 def _with_start(locked: LockedCampaign, config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -201,8 +256,8 @@ def _with_start(locked: LockedCampaign, config: dict[str, Any], changes: dict[st
 
 
 def _change_arm(arm: dict[str, Any], change: dict[str, Any]) -> None:
-    """Sets the max costs and the status of an arm; an arm without them has those of its resources, and is active."""
-    for name in ("max_cost", "status"):
+    """Sets what is given; an arm without max costs has those of its resources, one without a status is active."""
+    for name in ("max_cost", "status", "display_name", "metadata"):
         if name in change:
             arm.pop(name, None)
             arm |= {name: change[name]} if change[name] not in ({}, None, "active") else {}

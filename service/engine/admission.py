@@ -116,6 +116,11 @@ class LargeRequests:
         self._work += waiter.work
         return True
 
+    def put_back(self, waiter: Waiter) -> None:
+        """Put a request before all others: its campaign was not free."""
+        self._line.appendleft(waiter)
+        self._work += waiter.work
+
     def take(self) -> list[Waiter]:
         """The requests of the next transaction, in order."""
         taken = [self._line.popleft()]

@@ -30,6 +30,7 @@ from service.limits import DECIDE_WORK_MAX
 from service.store import tables
 from service.store.opening_balance import opening_state
 from service.store.statements import Prepared
+from service.store.taught_rows import taught_between, taught_rows
 
 # Outcomes folded by one statement when catching up.
 FOLD_ROWS_MAX = 5_000
@@ -206,8 +207,35 @@ def is_far_behind(cache: Cache, row: Mapping[str, Any]) -> bool:
     return bool(row["sequence"] - sequence > BEHIND_ROWS_MAX)
 
 
-def current(connection: Connection, cache: Cache, row: Mapping[str, Any]) -> CachedCampaign:
-    """The campaign of a locked `campaign_state` row as it stands, from cache, snapshot and log."""
+def lessons_since(
+    connection: Connection, cache: Cache, rows: Sequence[Mapping[str, Any]]
+) -> dict[int, Sequence[Mapping[str, Any]]]:
+    """What others have taught since campaigns of locked `campaign_state` rows were cached, for those that are current.
+
+    Where neither counter of outcomes has moved, nothing was taught: every lesson settles its decision or completes it.
+    """
+    found: dict[int, Sequence[Mapping[str, Any]]] = {}
+    behind = []
+    for row in rows:
+        known = cache.get(row["campaign"])
+        if known is not None and _is_of(known, row) and known.campaign.version == row["config_version"]:
+            found[row["campaign"]] = []
+            state = known.state._replace(books=known.campaign.policy.read_books(np.frombuffer(row["books"], "<f8")))
+            if (state.settled != known.state.settled).any() or (state.learnt != known.state.learnt).any():
+                behind.append((row["campaign"], known.sequence, row["sequence"]))
+    return found | taught_between(connection, behind)
+
+
+def current(
+    connection: Connection,
+    cache: Cache,
+    row: Mapping[str, Any],
+    lessons: Sequence[Mapping[str, Any]] | None = None,
+) -> CachedCampaign:
+    """The campaign of a locked `campaign_state` row as it stands, from cache, snapshot and log.
+
+    `lessons`: those of `lessons_since`, which are then not read again.
+    """
     number = row["campaign"]
     known = cache.get(number)
     cold = known is None or not _is_of(known, row)
@@ -219,7 +247,9 @@ def current(connection: Connection, cache: Cache, row: Mapping[str, Any]) -> Cac
         state = newer.policy.adopt(campaign.policy, state)
         campaign = newer
     folded = 0
-    if known.sequence < row["sequence"]:
+    if lessons:
+        state, folded = _taught(campaign, state, lessons), len(lessons)
+    elif lessons is None and known.sequence < row["sequence"]:
         state, folded = _folded(connection, campaign, state, known.sequence, row["sequence"])
     books = campaign.policy.read_books(np.frombuffer(row["books"], dtype="<f8"))
     now, unsaved = state._replace(books=books), folded if cold else 0
@@ -291,41 +321,11 @@ def _beginning(connection: Connection, row: Mapping[str, Any]) -> CachedCampaign
 
 def _folded(connection: Connection, campaign: Campaign, state: State, after: int, until: int) -> tuple[State, int]:
     """The state with everything learnt in (after, until], in the order of the log, and how many rows that were."""
-    outcome, decision, folded = tables.outcome, tables.decision, 0
-    while True:
-        rows = (
-            connection.execute(
-                select(
-                    outcome.c.sequence.label("learnt_at"),
-                    outcome.c.taught,
-                    outcome.c.spent,
-                    decision.c.arm,
-                    decision.c.round,
-                    decision.c.context,
-                    decision.c.actions,
-                    decision.c.numbers,
-                    decision.c.hold,
-                )
-                .join(
-                    decision,
-                    (decision.c.campaign == outcome.c.campaign) & (decision.c.sequence == outcome.c.decision),
-                )
-                .where(
-                    outcome.c.campaign == campaign.number,
-                    outcome.c.sequence > after,
-                    outcome.c.sequence <= until,
-                    outcome.c.taught.is_not(None),
-                )
-                .order_by(outcome.c.sequence)
-                .limit(FOLD_ROWS_MAX)
-            )
-            .mappings()
-            .all()
-        )
-        if not rows:
-            return state, folded
-        state = _taught(campaign, state, [dict(row) for row in rows])
+    folded = 0
+    while rows := taught_rows(connection, campaign.number, after, until, FOLD_ROWS_MAX):
+        state = _taught(campaign, state, rows)
         after, folded = rows[-1]["learnt_at"], folded + len(rows)
+    return state, folded
 
 
 def _taught(campaign: Campaign, state: State, rows: Sequence[Mapping[str, Any]]) -> State:

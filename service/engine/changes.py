@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import BindParameter, Connection, bindparam, delete, literal_column, update
 
-from cbwk_core import State
+from cbwk_core import State, Ticket
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import Columns
 from service.domain.ledger import Account, Ledger
 from service.domain.traffic import Counts, encoded
+from service.engine.locked_portfolio import LockedPortfolio, Membership, Numbered
 from service.fault import Reached
 from service.store import tables
 from service.store.bulk_insert import append_columns, append_rows
@@ -35,16 +36,19 @@ class Lesson(NamedTuple):
     learn_costs: bool  # the oracle learns the costs
 
 
-class LockedCampaign:
+class LockedCampaign(Numbered):
     """A campaign locked by a transaction. Its state and ledger move here; a failed transaction discards them."""
 
+    campaign: Campaign
     one_by_one = False  # each outcome is taught at once, and one that would spoil the model is not learnt
     to_learn = 0  # lessons that complete an outcome
     learnt = 0  # outcomes and halves learnt in this transaction
     expired = 0
     above_hold = 0
     quarantined = 0
+    before: Any = None  # the CachedCampaign that the transaction found
     traffic: Counts | None = None  # decisions by hour of the week; None while nothing needs them
+    member: Membership | None = None  # of a portfolio
 
     # Not a dataclass: a transaction makes one for every campaign, and a dataclass takes twice as long.
     def __init__(
@@ -65,19 +69,24 @@ class LockedCampaign:
         # The lists of the transaction and not the transaction, which refers to this: a circle waits for the collector.
         self.decisions: list[Columns] = [] if changes is None else changes.decisions
         self.holds: list[Columns] = [] if changes is None else changes.holds
-        self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of outcome, grant, change and window_account
+        self.rows: dict[str, list[dict[str, Any]]] = {}  # new rows of the tables that `write` names
         self.closed_holds: list[tuple[int, int]] = []  # (expires_at, decision) of hold rows to delete
         self.emptied_holds: list[tuple[int, int]] = []  # charged, still waiting for a reward
         self.lessons: list[Lesson] = []  # outcomes that the policy learns together
+        self.unstored: dict[str, int] = {}  # answers without a row, by reason
         self.delays: list[float] = []  # seconds from a decision to its costs
         self.earlier: dict[int, Campaign] = {}  # versions in which decisions were made that are explained again
 
-    def append(self, table: str, **columns: Any) -> int:
-        """Give a row the next number of the campaign's log and keep it for writing."""
-        self.sequence += 1
-        row = {"campaign": self.campaign.number, "sequence": self.sequence, **columns}
-        self.rows.setdefault(table, []).append(row)
-        return self.sequence
+    def move_portfolio(self, ticket: Ticket) -> None:
+        """Move the portfolio by the decisions of one call, the next ones of the log, and keep the call for writing."""
+        assert self.member is not None, "the campaign is in a portfolio"
+        row = self.member.decided(self.campaign, ticket, self.sequence + 1, self.now)
+        if row is not None:
+            self.rows.setdefault("portfolio_call", []).append(row)
+
+    def count_unstored(self, reason: str) -> None:
+        """Count an answer that is not stored."""
+        self.unstored[reason] = self.unstored.get(reason, 0) + 1
 
     @property
     def policy_version(self) -> int:
@@ -163,6 +172,7 @@ class Changes:
     """The unit of work of one transaction."""
 
     campaigns: dict[str, LockedCampaign] = field(default_factory=dict)  # by their ids
+    portfolios: dict[int, LockedPortfolio] = field(default_factory=dict)  # by their numbers
     decisions: list[Columns] = field(default_factory=list)  # new rows of the table decision
     holds: list[Columns] = field(default_factory=list)  # new rows of the table hold
 
@@ -172,9 +182,12 @@ class Changes:
             reached("before-insert")
         append_columns(connection, tables.decision, self.decisions)
         append_columns(connection, tables.hold, self.holds)
-        campaigns = self.campaigns.values()
-        for name in ("outcome", "grant", "change", "window_account"):
-            rows = [row for locked in campaigns if locked.rows for row in locked.rows.get(name, ())]
+        campaigns: Collection[LockedCampaign] = self.campaigns.values()
+        every: Collection[LockedCampaign | LockedPortfolio] = campaigns
+        if self.portfolios:
+            every = [*campaigns, *self.portfolios.values()]
+        for name in ("outcome", "grant", "change", "window_account", "portfolio_call"):
+            rows = [row for locked in every if locked.rows for row in locked.rows.get(name, ())]
             if rows:
                 append_rows(connection, tables.metadata.tables[name], rows)
         if reached is not None:
@@ -183,7 +196,7 @@ class Changes:
             _move_holds(connection, campaigns)
         accounts = [
             (*account, locked.campaign.number, resource)
-            for locked in campaigns
+            for locked in every
             for resource, account in enumerate(locked.ledger.accounts)
         ]
         states = [_state_row(locked) for locked in campaigns]
@@ -191,9 +204,14 @@ class Changes:
             _move(connection, _MOVE_ACCOUNTS, _ACCOUNT_TYPES, accounts)
         else:
             _MOVE_ACCOUNT.run(connection, _MOVED, accounts)
-        if any(locked.ledger.limits or locked.ledger.earlier for locked in campaigns):
-            _move_windows(connection, campaigns)
-        if connection.dialect.name == "postgresql" and len(states) > 1:
+        if any(locked.ledger.limits or locked.ledger.earlier for locked in every):
+            _move_windows(connection, every)
+        for number, portfolio in self.portfolios.items():
+            table = tables.portfolio_state
+            connection.execute(update(table).where(table.c.campaign == number).values(portfolio.row()))
+        if not states:
+            pass  # a change of a portfolio
+        elif connection.dialect.name == "postgresql" and len(states) > 1:
             run_on_arrays(connection, _MOVE_STATES, [[*map(_in_text, row)] for row in states]).close()
         else:
             _MOVE_STATE.run(connection, _STATE_VALUES, states)
@@ -233,10 +251,10 @@ def _move_holds(connection: Connection, campaigns: Collection[LockedCampaign]) -
     assert gone == len(closed), "a hold is where its decision says, once"
 
 
-def _move_windows(connection: Connection, campaigns: Collection[LockedCampaign]) -> None:
+def _move_windows(connection: Connection, every: Collection[LockedCampaign | LockedPortfolio]) -> None:
     rows = [
         (*limit.account, locked.campaign.number, limit.resource, limit.period, limit.starts_at)
-        for locked in campaigns
+        for locked in every
         for limit in (*locked.ledger.limits, *locked.ledger.earlier)
     ]
     if connection.dialect.name == "postgresql":

@@ -93,12 +93,29 @@ class CreateCampaign(NamedTuple):
 
     config: dict[str, Any]
     actor: str = ""
+    # The fields that the service chose, if an existing campaign with the same other fields is answered like a new one.
+    chosen: tuple[str, ...] | None = None
 
 
 class PatchCampaign(NamedTuple):
     """A validated PATCH body: only the fields that were given."""
 
     campaign_id: str
+    changes: dict[str, Any]
+    actor: str = ""
+
+
+class CreatePortfolio(NamedTuple):
+    """A portfolio's configuration as the interface has it, validated, defaults filled in."""
+
+    config: dict[str, Any]
+    actor: str = ""
+
+
+class PatchPortfolio(NamedTuple):
+    """A validated PATCH body of a portfolio: only the fields that were given."""
+
+    portfolio_id: str
     changes: dict[str, Any]
     actor: str = ""
 
@@ -164,8 +181,27 @@ class RevokeKey(NamedTuple):
     actor: str = ""
 
 
+class CreateWebhook(NamedTuple):
+    """An address that gets messages; the answer is the only place its secret is ever seen."""
+
+    url: str
+    events: tuple[str, ...]
+    thresholds: tuple[int, ...]
+    campaigns: tuple[str, ...] | None = None
+    actor: str = ""
+
+
+class DeleteWebhook(NamedTuple):
+    """Send no more messages to a webhook."""
+
+    webhook_id: str
+    actor: str = ""
+
+
 Administer = PatchCampaign | SetStatus | Adjust | ImportModel | EndStage
-Command = Decide | Feedback | CreateCampaign | Administer | Expire | CreateKey | RevokeKey
+OfPortfolio = CreatePortfolio | PatchPortfolio
+OfWebhook = CreateWebhook | DeleteWebhook
+Command = Decide | Feedback | CreateCampaign | OfPortfolio | OfWebhook | Administer | Expire | CreateKey | RevokeKey
 
 
 @dataclass(slots=True)
@@ -176,6 +212,12 @@ class Item:
     deadline: float  # on the monotonic clock
     together: int = 0  # items of one number are in one transaction, all or nothing
     answer: Answer | BaseException | None = field(default=None)
+    blocked_at: float = 0.0  # when another process first kept its campaign locked; 0: it did not
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it has to be tried again."""
+        return self.answer is None and self.blocked_at > 0
 
 
 def _sorted(value: Any) -> bytes:

@@ -1,8 +1,4 @@
-"""Decides the requests of a transaction and records the decisions.
-
-The decisions of a batch share most of their columns. Built row by row they would take more time than everything else;
-built column by column each column is one list, or one value for all rows.
-"""
+"""Decides the requests of a transaction and records the decisions."""
 
 from __future__ import annotations
 
@@ -11,14 +7,13 @@ from itertools import accumulate, repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from cbwk_core import NULL_ARM, Choice, Ticket
+from cbwk_core import NULL_ARM, Choice
 from cbwk_core.group import Group, Shape, shape_of
 from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED
 from service.domain.campaign import Campaign
-from service.domain.decision_rows import Columns, answer_of, bodies_of, holds_of, numbers_kept, packed, rows_of
+from service.domain.decision_rows import answer_of, bodies_of, holds_of, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
 from service.domain.request_holds import request_holds
 from service.domain.stage_one import is_under_way
@@ -27,11 +22,12 @@ from service.domain.windows import reasons
 from service.engine.admission import within_bounds
 from service.engine.changes import LockedCampaign, to_json
 from service.engine.commands import Answer, Decide, Item
-from service.engine.windows import pace_of
+from service.engine.decision_columns import columns_of, of_campaign, of_each
+from service.engine.must_play import terms_of
 from service.ids import uuid7
 from service.money import amount
 from service.problems import Conflict, Invalid, Problem
-from service.store.bulk_insert import compact_column, constant_column
+from service.store.bulk_insert import constant_column
 
 Vectors = NDArray[np.float64]
 
@@ -120,7 +116,7 @@ def _is_simple(locked: LockedCampaign, command: Decide) -> bool:
     """Whether a request asks for an arm for its context and for nothing else."""
     if locked.status != "active" or locked.campaign.has_baseline or locked.campaign.outside_flight(locked.now):
         return False
-    if locked.ledger.limits:
+    if locked.ledger.is_limited:
         return False
     return command.is_bare and not command.explain
 
@@ -226,11 +222,10 @@ def _decide_own_arms(
     exclude = _excluded(campaign, asked) if any(request.exclude for request in asked) else None
     holds = np.stack([holds_of_rows.get(index, declared) for index in rows]) if holds_of_rows else None
     uniforms = campaign.uniforms(locked.state.round.item(), len(rows))
-    free, pace = locked.ledger.free(), pace_of(locked) if locked.ledger.limits else None
-    choice = campaign.policy.decide(
-        locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, pace=pace
-    )
-    if pace is not None and BUDGET_EXHAUSTED in choice.reason:
+    free, limited = locked.ledger.free(), locked.ledger.is_limited
+    terms = terms_of(locked) if limited else {}
+    choice = campaign.policy.decide(locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, **terms)
+    if limited and BUDGET_EXHAUSTED in choice.reason:
         excluded = _excluded(campaign, asked)
         excluded[:, [*campaign.inactive]] = True
         choice = _with_window_reasons(locked, choice, campaign.holds if holds is None else holds, excluded)
@@ -291,11 +286,10 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
     exclude = np.array([[action in banned for action in ids]])
     features = campaign.features(context, arms)
     uniforms, free = campaign.uniforms(locked.state.round.item(), 1), locked.ledger.free()
-    pace = pace_of(locked) if locked.ledger.limits else None
     choice = campaign.action_policy.decide(
-        locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, pace=pace
+        locked.state, features, uniforms, exclude=exclude, free=free, holds=holds, **terms_of(locked, ids)
     )
-    if pace is not None and BUDGET_EXHAUSTED in choice.reason:
+    if locked.ledger.is_limited and BUDGET_EXHAUSTED in choice.reason:
         choice = _with_window_reasons(locked, choice, holds, exclude)
     shadow = None
     if campaign.has_baseline:
@@ -353,10 +347,12 @@ def _record(
         names, held = [*arm_ids, None], _whole(ticket.hold)
         texts = [None if arm == NULL_ARM else to_json(hold) for arm, hold in zip(arms, held, strict=False)]
         played = [hold for arm, hold in zip(arms, held, strict=False) if arm != NULL_ARM]
-    columns = _columns(asked, choice, ticket, _of_campaign(locked, asked, choice, arms, names, texts))
+    columns = columns_of(asked, choice, ticket, of_campaign(locked, asked, choice, arms, names, texts))
     if shadow is not None:
         columns["shadow"] = constant_column(shadow, made)
     locked.decisions.append(columns)
+    if locked.member is not None:
+        locked.move_portfolio(ticket.rows(slice(0, made)))
     locked.sequence += made
     if locked.traffic is not None:
         locked.traffic = plus(locked.traffic, made, locked.now)
@@ -378,7 +374,7 @@ def _record_group(
 ) -> list[dict[str, Any]]:
     """Record one decision of each of several campaigns of one transaction. Return their response bodies."""
     first, ticket = campaigns[0], choice.ticket
-    columns = _columns(requests, choice, ticket, _of_each(campaigns, requests, choice, group.learnt.tolist()))
+    columns = columns_of(requests, choice, ticket, of_each(campaigns, requests, choice, group.learnt.tolist()))
     first.decisions.append(columns)
     for locked, state, arm in zip(campaigns, group.commit(ticket), columns["arm"], strict=True):
         locked.state = state
@@ -394,96 +390,9 @@ def _record_group(
     return bodies_of([config.id for config in configs], [config.resources for config in configs], columns)
 
 
-def _of_each(
-    campaigns: Sequence[LockedCampaign], requests: Sequence[Decide], choice: Choice, learnt: Sequence[int]
-) -> Columns:
-    """The columns of the table `decision` that depend on the campaign, one row of each campaign."""
-    thought, arms, made = choice.thought, choice.arm.tolist(), len(campaigns)
-    assert thought is not None, "our policy reports its thought"
-    pairs = [*zip(campaigns, arms, strict=True)]
-    prices, width = thought.prices.astype("<f8").tobytes(), 8 * thought.prices.shape[1]
-    return {
-        "campaign": [locked.campaign.number for locked in campaigns],
-        "sequence": [locked.sequence + 1 for locked in campaigns],
-        "decision_id": [one.decision_id or uuid7(locked.now) for locked, one in zip(campaigns, requests, strict=True)],
-        "config_version": compact_column([locked.campaign.version for locked in campaigns]),
-        "policy_version": [locked.to_learn + count for locked, count in zip(campaigns, learnt, strict=True)],
-        "place": constant_column(0, made),
-        "arm": arms,
-        "arm_id": [locked.campaign.named_arms[0][arm] for locked, arm in pairs],
-        "gamma": thought.gamma[:, 0].tolist(),
-        "prices": [prices[at : at + width] for at in range(0, made * width, width)],
-        "hold": [locked.campaign.named_arms[1][arm] for locked, arm in pairs],
-        "decided_at": compact_column([locked.now for locked in campaigns]),
-        "expires_at": compact_column(
-            [None if arm == NULL_ARM else locked.now + locked.campaign.ttl_micros for locked, arm in pairs]
-        ),
-    }
-
-
-def _of_campaign(
-    locked: LockedCampaign,
-    requests: Sequence[Decide],
-    choice: Choice,
-    arms: Sequence[int],
-    arm_ids: Sequence[str | None],
-    holds: Sequence[str | None],
-) -> Columns:
-    """The columns of the table `decision` that depend on the campaign, n rows of one campaign.
-
-    Index -1 of the ids is the null arm, which has none. `holds` are those of the rows.
-    """
-    campaign, thought, now, made = locked.campaign, choice.thought, locked.now, len(requests)
-    assert thought is not None, "our policy reports its thought"
-    expires_at = now + campaign.ttl_micros
-    return {
-        "campaign": constant_column(campaign.number, made),
-        "sequence": range(locked.sequence + 1, locked.sequence + 1 + made),
-        "decision_id": [request.decision_id or uuid7(now) for request in requests],
-        "config_version": constant_column(campaign.version, made),
-        "policy_version": constant_column(locked.policy_version, made),
-        "place": range(made),
-        "arm": arms,
-        "arm_id": [arm_ids[arm] for arm in arms],
-        "gamma": constant_column(float(thought.gamma[0, 0]), made),
-        "prices": constant_column(thought.prices[0].astype("<f8", copy=False).tobytes(), made),
-        "hold": holds,
-        "decided_at": constant_column(now, made),
-        "expires_at": compact_column([None if arm == NULL_ARM else expires_at for arm in arms]),
-    }
-
-
-def _columns(requests: Sequence[Decide], choice: Choice, ticket: Ticket, of_campaign: Columns) -> Columns:
-    """All columns of the table `decision`; `of_campaign` are those that depend on the campaign."""
-    made = len(requests)
-    assert choice.thought is not None, "our policy reports its thought"
-    _, _, contexts, exclude, actions, explain, baseline, *max_costs = zip(*requests, strict=True)
-    bare = not any(map(any, (exclude, baseline, *max_costs))) and actions.count(None) == made
-    nothing = constant_column(None, made)
-    return {
-        **of_campaign,
-        "request_digest": constant_column(b"", made)
-        if bare
-        else [b"" if one.is_bare else one.digest for one in requests],
-        "round": ticket.round.tolist()[:made],
-        "reason": compact_column([*choice.reason[:made]]),
-        "probability": choice.probability.tolist()[:made],
-        "context": [orjson.dumps(context).decode() for context in contexts],
-        "exclude": nothing if bare else [to_json(sorted({*one})) if one else None for one in exclude],
-        "actions": nothing if bare else [None if one is None else to_json(one) for one in actions],
-        "max_costs": nothing if bare else [_costs_json(one) if one.own_costs else None for one in requests],
-        "shadow": nothing,
-        "numbers": numbers_kept(ticket)[:made],
-        "explanation": packed(choice.thought, choice.probabilities, explain)[:made],
-    }
-
-
-def _costs_json(request: Decide) -> str:
-    return orjson.dumps(request.own_costs, option=orjson.OPT_SORT_KEYS).decode()
-
-
 def _unstored(locked: LockedCampaign, request: Decide, reason: str) -> Answer:
     """The answer of a campaign that is paused, archived or outside its flight: null, no round, nothing kept."""
+    locked.count_unstored(reason)
     return Answer(
         {
             "decision_id": request.decision_id or uuid7(locked.now),

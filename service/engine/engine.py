@@ -9,7 +9,7 @@ import asyncio
 import os
 import select
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from math import ceil, inf
 from threading import Lock, Thread
@@ -21,7 +21,7 @@ from service.engine.admission import Admission, Deliver, LargeRequests, Waiter, 
 from service.engine.background import in_background
 from service.engine.batch import BatchRunner
 from service.engine.commands import Answer, Command, Decide, Expire, Feedback, Item
-from service.engine.transaction import EXPIRE_ROWS_MAX
+from service.engine.stored_rows import EXPIRE_ROWS_MAX
 from service.fault import Reached
 from service.limits import DECIDE_WORK_MAX
 from service.metrics import Metrics
@@ -38,6 +38,8 @@ STAGE_AGAIN_SECONDS = 60.0
 # share a core, so nothing is lost. Without it half of the clients would always be in the next batch and half in the
 # one after, and a batch of half the size takes nearly as long. The engine does not wait for a busy loop any longer.
 READING_SECONDS_MAX = 0.01
+# Campaigns that the line of a slow transaction names.
+LOGGED_CAMPAIGNS_MAX = 5
 # After this many refusals the event loop leaves the interpreter to the engine, for longer than a thread takes to wake
 # up. Between two reads it releases the interpreter too briefly: the engine would wait for the switch interval, 5 ms,
 # after every statement of its transaction.
@@ -113,6 +115,7 @@ class Engine:
         memory_bytes_max: int,
         lock_timeout_ms: int,
         work_max: int = DECIDE_WORK_MAX,
+        slow_seconds: float = inf,
         metrics: Metrics | None = None,
         reached: Reached | None = None,
         on_failure: Callable[[], None] = lambda: None,
@@ -126,6 +129,7 @@ class Engine:
             reached=reached,
         )
         self._reached = reached
+        self._slow_seconds = slow_seconds
         self._on_failure = on_failure
         self._database = database
         self._queue: deque[Waiter] = deque()
@@ -217,6 +221,10 @@ class Engine:
             self._wake()
         return waiter
 
+    def forget_webhooks(self) -> None:
+        """Read the webhooks again: another process may have created or deleted one."""
+        self._batches.forget_webhooks()
+
     def _add(self, waiter: Waiter, *, hot: bool) -> bool:
         """Put a request into the queue, in the guard; return whether there is room."""
         queued = self.queued + len(waiter.items)
@@ -254,17 +262,22 @@ class Engine:
         """Run batches in the engine's thread until the engine stops."""
         while batch := self._next_batch():
             items = [item for waiter in batch for item in waiter.items]
-            started = time.monotonic()
+            started, left = time.monotonic(), 0
             try:
-                self._batches.run(items)
+                left = self._batches.run_free(items)
             except Exception as error:
                 log.error("a batch was left without answers", exc_info=error)
             if self._reached is not None:
                 self._reached("before-answer")
             ended = time.monotonic()
+            if ended - started > self._slow_seconds:
+                _log_slow(items, ended - started)
             if not batch[0].work:
-                self._admit(len(items), ended - started)
-            self._hand_over(batch, ended)
+                self._admit(len(items) - left, ended - started)
+            if left:
+                batch = self._put_back(batch)
+            if batch:
+                self._hand_over(batch, ended)
             if self._batches.due:
                 self._batches.save_due()
             if self._batches.failed and not self._stopping:
@@ -272,6 +285,20 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._on_failure)
         self._batches.save_all()
         self._loop.call_soon_threadsafe(self._end)
+
+    def _put_back(self, batch: Sequence[Waiter]) -> list[Waiter]:
+        """Queue the requests whose campaigns were not free again, before all others; returns the other requests."""
+        answered: list[Waiter] = []
+        with self._guard:
+            for waiter in reversed(batch):
+                if not any(item.is_blocked for item in waiter.items):
+                    answered.append(waiter)
+                elif waiter.work:
+                    self._large.put_back(waiter)
+                else:
+                    self._queue.appendleft(waiter)
+                    self.queued += len(waiter.items)
+        return answered[::-1]
 
     def _end(self) -> None:
         """The last step, in the event loop."""
@@ -383,9 +410,13 @@ class Engine:
 
     async def _expire(self) -> None:
         """Expire holds: once a second, and again at once while there are more than one transaction takes."""
-        expired = 0
+        expired = total = 0
         while True:
+            total += expired
             if expired < EXPIRE_ROWS_MAX:
+                if total:
+                    log.info("holds have expired", count=total)
+                total = 0
                 await asyncio.sleep(EXPIRE_EVERY_SECONDS)
             try:
                 expired = (await self.submit(Expire())).body["expired"]
@@ -413,6 +444,13 @@ class Engine:
                     if not self._database.is_connection_error(error):
                         again_at[number] = time.monotonic() + STAGE_AGAIN_SECONDS
                         log.error("stage one was not concluded; one stage goes on", exc_info=error)
+
+
+def _log_slow(items: Sequence[Item], seconds: float) -> None:
+    campaigns = sorted({name for item in items if (name := getattr(item.command, "campaign_id", None))})
+    commands = Counter(type(item.command).__name__ for item in items)
+    shown = campaigns[:LOGGED_CAMPAIGNS_MAX]
+    log.warning("slow transaction", seconds=round(seconds, 3), commands=commands, campaigns=shown, of=len(campaigns))
 
 
 def answers_of(items: Sequence[Item]) -> list[Answer | Problem]:

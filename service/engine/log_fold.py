@@ -46,6 +46,7 @@ class Event:
     table: str
     rows: Sequence[Any]
     decision: Any = None  # the row that an outcome belongs to
+    portfolio_call: Any = None  # the row of the call, if the campaign is in a portfolio
 
     @property
     def first(self) -> int:
@@ -84,19 +85,21 @@ def _limit(resource: int, period: str, starts_at: int, ends_at: int, account: Se
 def events(database: Database, number: int, after: int, until: int) -> Iterator[Event]:
     """Yields the log in (after, until], in order, with short reads that block no other process."""
     call: list[Any] = []
+    of_portfolio: Any = None
     for start in range(after, until, WINDOW):
         with database.read() as connection:
             window = _window(connection, number, start, min(start + WINDOW, until))
         for event in window:
             if call and not (event.table == "decision" and event.rows[0]["place"] > 0):
-                yield Event("decision", call)
-                call = []
+                yield Event("decision", call, portfolio_call=of_portfolio)
+                call, of_portfolio = [], None
             if event.table == "decision":
                 call.append(event.rows[0])
+                of_portfolio = of_portfolio or event.portfolio_call
             else:
                 yield event
     if call:
-        yield Event("decision", call)
+        yield Event("decision", call, portfolio_call=of_portfolio)
 
 
 def _window(connection: Connection, number: int, after: int, until: int) -> list[Event]:
@@ -106,7 +109,13 @@ def _window(connection: Connection, number: int, after: int, until: int) -> list
         found += [(name, row) for row in connection.execute(query).mappings()]
     found.sort(key=lambda event: int(event[1]["sequence"]))
     decisions = _decisions(connection, number, sorted({row["decision"] for name, row in found if name == "outcome"}))
-    return [Event(name, [row], decisions[row["decision"]] if name == "outcome" else None) for name, row in found]
+    table = tables.portfolio_call
+    query = select(table).where(table.c.campaign == number, table.c.sequence > after, table.c.sequence <= until)
+    calls = {row["sequence"]: row for row in connection.execute(query).mappings()}
+    return [
+        Event(name, [row], decisions[row["decision"]] if name == "outcome" else None, calls.get(row["sequence"]))
+        for name, row in found
+    ]
 
 
 def _decisions(connection: Connection, number: int, sequences: Sequence[int]) -> dict[int, Any]:

@@ -19,13 +19,16 @@ import numpy as np
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 
 from cbwk_core import RULES_KNOWN
+from service.domain.portfolio import Call
 from service.engine.administer import write_audit
 from service.engine.cache import load_campaign
 from service.engine.changes import LockedCampaign
 from service.engine.log_fold import LOG, Event, advance, beginning, events, is_near
+from service.engine.portfolio_config import places_of
 from service.engine.stage_one import is_unended
 from service.problems import UnknownRules
 from service.store import tables
+from service.store.campaigns import portfolio_of
 from service.store.database import Database
 from service.store.opening_balance import Opening, opening_of
 from service.times import MICROS_PER_SECOND
@@ -128,8 +131,10 @@ def _folded(database: Database, wanted: Prunable, advanced: Advanced) -> LockedC
     """Returns the campaign at `wanted.through`, and checks every decision up to there against the folded state."""
     locked = beginning(database, wanted.number)
     after = locked.sequence
+    with database.read() as connection:
+        places = places_of(connection, locked.campaign)
     for event in events(database, wanted.number, after, wanted.through):
-        if event.first != locked.sequence + 1 or (event.table == "decision" and not _fits(locked, event)):
+        if event.first != locked.sequence + 1 or (event.table == "decision" and not _fits(locked, event, places)):
             reason = f"does not lead to what was decided at number {event.first}: see cbwk replay"
             raise PruneError(f"the log of {wanted.campaign_id} {reason}")
         advance(database, locked, event)
@@ -137,11 +142,14 @@ def _folded(database: Database, wanted: Prunable, advanced: Advanced) -> LockedC
     return locked
 
 
-def _fits(locked: LockedCampaign, event: Event) -> bool:
-    """Whether the folded state has the stored prices."""
-    row = event.rows[0]
+def _fits(locked: LockedCampaign, event: Event, places: Sequence[int | None]) -> bool:
+    """Whether the folded state has the stored prices, to which its portfolio may have added some."""
+    row, policy = event.rows[0], locked.campaign.policy
     prices = np.frombuffer(row["prices"], dtype="<f8")
-    folded = locked.campaign.policy.quote(locked.state).prices[0]
+    folded = policy.quote(locked.state).prices[0]
+    if event.portfolio_call is not None:
+        call = Call.read(event.portfolio_call["call"], event.portfolio_call["numbers"])
+        folded = folded + np.array(call.prices(locked.campaign, places)) * policy.problem.unit
     return locked.policy_version == row["policy_version"] and is_near(prices, folded)
 
 
@@ -150,7 +158,10 @@ def _lock(database: Database, wanted: Prunable, through: int) -> Iterator[Connec
     """Opens a transaction with the campaign's lock, as the engine takes it."""
     for _ in range(LOCK_TRIES):
         with database.write() as connection:
-            rows = database.lock_rows(connection, [wanted.number], timeout_ms=LOCK_TIMEOUT_MS)
+            portfolio = portfolio_of(connection, wanted.number)
+            shared, timeout = [] if portfolio is None else [portfolio], LOCK_TIMEOUT_MS
+            is_free = len(database.lock_rows(connection, shared, timeout_ms=timeout, portfolios=True)) == len(shared)
+            rows = database.lock_rows(connection, [wanted.number], timeout_ms=timeout) if is_free else []
             if rows:
                 if rows[0]["pruned_through"] != through:
                     raise PruneError(f"another process has just pruned {wanted.campaign_id}; try again")
@@ -177,6 +188,8 @@ def _open(connection: Connection, locked: LockedCampaign, wanted: Prunable) -> N
         connection.execute(update(opening).where(opening.c.campaign == number).values(**start))
     connection.execute(update(state).where(state.c.campaign == number).values(pruned_through=locked.sequence))
     connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence < locked.sequence))
+    call = tables.portfolio_call
+    connection.execute(delete(call).where(call.c.campaign == number, call.c.sequence <= locked.sequence))
 
 
 def _candidates(database: Database, wanted: Prunable, after: int) -> list[int]:
@@ -212,11 +225,27 @@ def _delete(connection: Connection, wanted: Prunable, candidates: Sequence[int])
     sums = before.plus(decisions, outcomes).columns()
     connection.execute(update(opening).where(opening.c.campaign == number).values(**sums))
     _keep_window_sums(connection, number, decisions, outcomes)
+    portfolio = portfolio_of(connection, number)
+    if portfolio is not None:
+        version = connection.execute(
+            select(func.max(tables.config.c.version)).where(tables.config.c.campaign == number)
+        )
+        places = places_of(connection, load_campaign(connection, number, version.scalar_one()))
+        _keep_window_sums(connection, portfolio, decisions, outcomes, places)
     return len(decisions), len(outcomes)
 
 
-def _keep_window_sums(connection: Connection, number: int, decisions: Sequence[Any], outcomes: Sequence[Any]) -> None:
-    """Adds what deleted decisions have spent to `pruned_spent` of the windows in which they were made."""
+def _keep_window_sums(
+    connection: Connection,
+    number: int,
+    decisions: Sequence[Any],
+    outcomes: Sequence[Any],
+    places: Sequence[int | None] | None = None,
+) -> None:
+    """Adds what deleted decisions have spent to `pruned_spent` of the windows in which they were made.
+
+    The windows are those of the campaign or, with the places of its resources, of its portfolio.
+    """
     window, decided_at = tables.window_account, {row["sequence"]: row["decided_at"] for row in decisions}
     spent = [(decided_at[row["decision"]], json.loads(row["spent"])) for row in outcomes if row["spent"] is not None]
     if not spent:
@@ -224,6 +253,9 @@ def _keep_window_sums(connection: Connection, number: int, decisions: Sequence[A
     times = [at for at, _ in spent]
     of_them = (window.c.campaign == number, window.c.starts_at <= max(times), window.c.ends_at > min(times))
     for row in connection.execute(select(window).where(*of_them)).mappings().all():
-        inside = [each[row["resource"]] for at, each in spent if row["starts_at"] <= at < row["ends_at"]]
+        if places is not None and row["resource"] not in places:
+            continue
+        index = row["resource"] if places is None else places.index(row["resource"])
+        inside = [each[index] for at, each in spent if row["starts_at"] <= at < row["ends_at"]]
         key = [column == row[column.name] for column in window.primary_key.columns]
         connection.execute(update(window).where(*key).values(pruned_spent=row["pruned_spent"] + sum(inside)))

@@ -14,11 +14,14 @@ from sqlalchemy import func, select
 from cbwk_core import RULES_KNOWN
 from service.domain.decision_rows import rows_of
 from service.domain.ledger import Ledger
+from service.domain.portfolio import Call
 from service.engine import decide
 from service.engine.cache import load_campaign, stored_traffic
 from service.engine.changes import LockedCampaign
 from service.engine.commands import Decide
-from service.engine.log_fold import advance, beginning, events, is_near
+from service.engine.locked_portfolio import Membership
+from service.engine.log_fold import Event, advance, beginning, events, is_near
+from service.engine.portfolio_config import places_of
 from service.store import tables
 from service.store.database import Database
 
@@ -67,13 +70,14 @@ def replay(database: Database, number: int, *, advanced: Callable[[int, int], No
             count = select(func.count()).where(tables.decision.c.campaign == number)
             logged = connection.execute(count).scalar_one()
             return Replay(campaign.id, row["pruned_through"], row["sequence"], 0, None, campaign.rules, logged)
+        places = places_of(connection, campaign)
     locked = beginning(database, number)
     after, until, derived, difference = locked.sequence, int(row["sequence"]), 0, None
     for event in events(database, number, after, until):
         if event.first != locked.sequence + 1:
             difference = _missing_row(locked)
         elif event.table == "decision":
-            difference = next(_derived(locked, event.rows), None)
+            difference = next(_derived(locked, event, places), None)
         if difference is not None:
             break
         advance(database, locked, event)
@@ -89,13 +93,23 @@ def _missing_row(locked: LockedCampaign) -> Difference:
     return Difference(locked.sequence + 1, None, "a row of the log", None, "there is one")
 
 
-def _derived(locked: LockedCampaign, rows: Sequence[Any]) -> Iterator[Difference]:
-    """Makes the decisions of one call again, from the state before them, and yields the differences."""
+def _derived(locked: LockedCampaign, event: Event, places: Sequence[int | None]) -> Iterator[Difference]:
+    """Makes the decisions of one call again, from the state before them, and yields the differences.
+
+    places: of the campaign's resources in its portfolio, if it has one.
+    """
+    rows, call = event.rows, event.portfolio_call
+    if places and call is None:
+        yield Difference(event.first, rows[0]["decision_id"], "the call of the portfolio", None, "there is one")
+        return
     ledger, now = Ledger(locked.ledger.accounts, locked.ledger.limits), rows[0]["decided_at"]
     again = LockedCampaign(
         locked.campaign, locked.state, ledger, "active", locked.sequence, locked.model_version, now, locked.created_at
     )
     again.traffic = locked.traffic
+    if places:
+        again.member = Membership.of_call(places, Call.read(call["call"], call["numbers"]))
+        again.ledger.share = again.member.share()
     requests = [request_of(locked, row) for row in rows]
     decide.decide(again, requests, {})
     made = [row for columns in again.decisions for row in rows_of(columns)]

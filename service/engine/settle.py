@@ -115,6 +115,8 @@ def _apply(locked: LockedCampaign, record: DecisionRecord, effect: Effect) -> An
         reported = movement in (Movement.SETTLE, Movement.CORRECT)
         decided_at = record.row["decided_at"]
         locked.ledger.book(decided_at=decided_at, held=effect.held, spent=effect.spent, reported=reported)
+        if locked.member is not None:
+            locked.member.settled(locked.campaign, record.row, effect)
     if movement is Movement.SETTLE:
         locked.delays.append((locked.now - record.row["decided_at"]) / MICROS_PER_SECOND)
         locked.above_hold += ABOVE_HOLD in effect.warnings

@@ -1,25 +1,21 @@
 """One transaction for one batch of commands.
 
-It locks the campaigns in order, reads what they need in later statements, settles, expires, decides, writes and
-commits. `batch.py` decides what happens when it fails.
+It locks the campaigns that are free (`turns.py` says which it waits for), reads what they need in later statements,
+settles, expires, decides, writes and commits. `batch.py` decides what happens when it fails.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
-from service.domain.campaign import Campaign
 from service.domain.ledger import Ledger
 from service.domain.stage_one import is_handed_out
-from service.domain.status import DecisionRecord
 from service.engine import administer, decide, models, settle, stage_one, windows
 from service.engine.cache import (
     Cache,
@@ -30,7 +26,7 @@ from service.engine.cache import (
     creation_times,
     current,
     is_far_behind,
-    load_campaign,
+    lessons_since,
     stored_traffic,
 )
 from service.engine.changes import Changes, LockedCampaign
@@ -39,39 +35,36 @@ from service.engine.commands import (
     Answer,
     CreateCampaign,
     CreateKey,
+    CreatePortfolio,
+    CreateWebhook,
     Decide,
+    DeleteWebhook,
     EndStage,
     Expire,
     Feedback,
     ImportModel,
     Item,
     PatchCampaign,
+    PatchPortfolio,
     RevokeKey,
     SetStatus,
 )
+from service.engine.notices import Notices
+from service.engine.observation import Observation
+from service.engine.portfolios import Portfolios, create_portfolio
 from service.engine.snapshots import Snapshots
+from service.engine.stored_rows import DECISIONS, DECISIONS_BY_SEQUENCE, due_holds, earlier_versions, records_of
+from service.engine.turns import Turns
 from service.fault import Reached
 from service.metrics import Metrics
-from service.problems import NotFound, Problem, Unavailable, UnknownRules
+from service.problems import NotFound, Problem, UnknownRules
 from service.store import keys, tables
 from service.store.database import Database
-from service.store.statements import Lookup, Prepared
+from service.store.statements import Row
 
-# The most holds that expire in one transaction.
-EXPIRE_ROWS_MAX = 1_000
 # A campaign whose holds could not expire is tried again after this time, alone, so that it does not fail the others.
 EXPIRE_AGAIN_SECONDS = 10.0
 _HOT = (Decide, Feedback)
-
-_DECISIONS = Lookup(tables.decision, "decision_id")
-_OUTCOMES = Lookup(tables.outcome, "decision")
-_DECISIONS_BY_SEQUENCE = Prepared(
-    lambda among: (
-        select(tables.decision)
-        .where(tables.decision.c.campaign == bindparam("number"), among.has(tables.decision.c.sequence))
-        .order_by(tables.decision.c.sequence)
-    )
-)
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +76,7 @@ class Attempt:
     caught_up: set[int] = field(default_factory=set)  # campaigns whose log was folded before
     one_by_one: bool = False  # outcomes are learnt one by one, and one that would spoil the model is not learnt
     refused: dict[int, UnknownRules] = field(default_factory=dict)  # campaigns this process must not decide for
+    awaited: set[int] = field(default_factory=set)  # campaigns that were waited for until they were free
 
 
 class Transactions:
@@ -98,21 +92,23 @@ class Transactions:
         metrics: Metrics,
         reached: Reached | None,
     ) -> None:
-        self._database, self._metrics, self._reached = database, metrics, reached
+        self._database, self._reached = database, reached
+        self._observation, self.notices = Observation(metrics), Notices()
         self._writer = database.writer
         self.cache = Cache(memory_bytes_max, work_max)
         self._work_max = work_max
         self.snapshots = Snapshots(database, self.cache)
         self._lock_timeout_ms = lock_timeout_ms
+        self._portfolios = Portfolios(database, lock_timeout_ms)
+        self._turns = Turns(database, lock_timeout_ms)
         self._numbers: dict[str, int] = {}
         self._created_at: dict[int, int] = {}
         self.handed_out: set[int] = set()  # campaigns whose stage one waits for its last outcomes
         self._unknown: set[int] = set()  # campaigns with rules that this process does not know: their holds stay
         self._postponed: dict[int, float] = {}  # campaigns whose holds could not expire, and when to try them alone
-        self._restarts: dict[int, tuple[int, int]] = {}  # each campaign's model and its restarts so far
 
     def run(self, items: Sequence[Item], attempt: Attempt) -> None:
-        """Answer every item in one transaction, or raise."""
+        """Answer the items whose campaigns are free in one transaction, or raise; others wait, and have no answer."""
         changes = Changes()
         with self._writer.begin(self) as connection:
             if self._writer.history != self.cache.history:
@@ -121,6 +117,7 @@ class Transactions:
             by_campaign: dict[str, list[Item]] = {}
             alone: list[Item] = []
             for item in items:
+                item.answer = None  # of an attempt that failed
                 name = getattr(item.command, "campaign_id", None)
                 if name is None:
                     alone.append(item)
@@ -132,11 +129,13 @@ class Transactions:
                 if not by_campaign.keys() <= self._numbers.keys():
                     self._find(connection, by_campaign)
                 numbers = sorted([self._numbers[name] for name in by_campaign if name in self._numbers])
-                self._open(connection, changes, numbers, now, attempt, fresh=not alone)
+                self._open(connection, changes, numbers, now, attempt, items, fresh=not alone)
                 if len(changes.campaigns) < len(by_campaign):
-                    self._refuse(connection, changes, by_campaign, attempt)
+                    self._leave_out(connection, changes, by_campaign, attempt)
                 self._serve(connection, changes, by_campaign)
-            if changes.campaigns:
+            if changes.campaigns and self.notices.webhooks != ():
+                self.notices.write(connection, changes.campaigns.values())
+            if changes.campaigns or changes.portfolios:
                 changes.write(connection, self._reached)
             epoch = self._writer.epoch
         self._remember(changes, len(items), epoch)
@@ -146,7 +145,9 @@ class Transactions:
     def _remember(self, changes: Changes, commands: int, epoch: int | None) -> None:
         """Cache the committed states and report the transaction to the metrics; never raises."""
         try:
-            self._metrics.batch_size.observe(commands)
+            self._observation.committed(changes, commands)
+            if changes.portfolios:
+                self._portfolios.remember(changes, epoch)
             for locked in changes.campaigns.values():
                 campaign, number = locked.campaign, locked.campaign.number
                 ledger, traffic = locked.ledger, locked.traffic
@@ -159,11 +160,9 @@ class Transactions:
                     (self.handed_out.add if waits else self.handed_out.discard)(number)
                 elif number in self.handed_out:
                     self.handed_out.discard(number)
-                if "outcome" in locked.rows:
-                    self._observe(locked)
         except Exception as error:
             log.error("the committed campaigns are read again", exc_info=error)
-            self.cache.distrust()
+            self._distrust()
 
     def forget(self, items: Sequence[Item]) -> None:
         """Forget the campaigns of a transaction that failed: it may or may not have happened."""
@@ -173,17 +172,25 @@ class Transactions:
             if number is not None:
                 self._created_at.pop(number, None)
                 self.cache.forget(number)
+        self._distrust()
+
+    def _distrust(self) -> None:
         self.cache.distrust()
+        self._portfolios.forget()
 
     def _forget_all(self, history: object) -> None:
         """Forget everything that was read from a database with another history: its rows may be gone."""
         if self.cache.history is not None:
             log.warning("the database was replaced; everything is read again")
         self.cache.clear()
+        self._portfolios.forget()
         self.cache.history = history
-        for remembered in (self._numbers, self._created_at, self.handed_out, self._unknown, self._restarts):
+        for remembered in (self._numbers, self._created_at, self.handed_out, self._unknown):
             remembered.clear()
+        self._portfolios.members.clear()
         self._postponed.clear()
+        self._observation.forget()
+        self.notices.forget()
 
     def catch_up(self, number: int) -> None:
         """Fold the log of a campaign without its lock."""
@@ -206,6 +213,10 @@ class Transactions:
                 return Answer({"expired": self._expire(connection, changes, now, attempt, command.number)})
             if isinstance(command, CreateCampaign):
                 return administer.create_campaign(connection, command, now)
+            if isinstance(command, CreatePortfolio):
+                return create_portfolio(connection, command, now)
+            if isinstance(command, PatchPortfolio):
+                return self._portfolios.patch(connection, changes, command, now)
             if isinstance(command, CreateKey):
                 made, text = keys.create_key(
                     connection,
@@ -217,6 +228,8 @@ class Transactions:
                     actor=command.actor,
                 )
                 return Answer({"id": made, "key": text}, status=201)
+            if isinstance(command, CreateWebhook | DeleteWebhook):
+                return self.notices.administer(connection, command, now)
             if isinstance(command, RevokeKey):
                 keys.revoke_key(connection, command.key_id, now, actor=command.actor)
                 return Answer({"id": command.key_id, "revoked": True})
@@ -228,8 +241,10 @@ class Transactions:
         """Read the numbers of campaigns."""
         campaign = tables.campaign
         missing = [name for name in names if name not in self._numbers]
-        found = connection.execute(select(campaign.c.id, campaign.c.number).where(campaign.c.id.in_(missing)))
+        columns = (campaign.c.id, campaign.c.number, campaign.c.portfolio)
+        found = connection.execute(select(*columns).where(campaign.c.id.in_(missing))).all()
         self._numbers.update({row.id: row.number for row in found})
+        self._portfolios.members.update({row.number: row.portfolio for row in found if row.portfolio is not None})
 
     def _open(
         self,
@@ -238,11 +253,18 @@ class Transactions:
         numbers: Sequence[int],
         now: int,
         attempt: Attempt,
+        items: Sequence[Item] = (),
         *,
         fresh: bool = False,
     ) -> None:
-        """Lock campaigns in the order of their numbers, and add them to the changes; some may not be free."""
+        """Lock campaigns, and add them to the changes; some may not be free.
+
+        With `items`, their commands, it waits as `turns.py` says, else for each campaign in the order of their numbers.
+        """
         opened, unread = [], []
+        if self._portfolios.members:
+            epoch = self._writer.epoch
+            numbers, fresh = self._portfolios.open(connection, changes, numbers, now, epoch, fresh)
         for number in numbers:
             known = self.cache.unchanged(number, self._writer.epoch)
             if known is None:
@@ -250,7 +272,11 @@ class Transactions:
             else:
                 opened.append(known)
         if unread:
-            opened += self._read(connection, unread, now, attempt, fresh=fresh)
+            if items:
+                rows = self._turns.lock(connection, unread, items, self._numbers, attempt.awaited, fresh=fresh)
+            else:
+                rows = self._database.lock_rows(connection, unread, timeout_ms=self._lock_timeout_ms, fresh=fresh)
+            opened += self._read(connection, rows, now, attempt)
         for known in opened:
             campaign, remainder = known.campaign, known.remainder
             assert remainder is not None, "the campaign is complete"
@@ -266,24 +292,29 @@ class Transactions:
                 changes,
             )
             locked.one_by_one, locked.traffic = attempt.one_by_one, remainder.traffic
+            locked.before = known
             changes.campaigns[campaign.id] = locked
+        if changes.portfolios:
+            self._portfolios.join(changes)
 
-    def _read(
-        self, connection: Connection, numbers: Sequence[int], now: int, attempt: Attempt, *, fresh: bool
-    ) -> list[CachedCampaign]:
-        """Lock campaigns and read what others have written since they were cached."""
-        locked = self._database.lock_rows(connection, numbers, timeout_ms=self._lock_timeout_ms, fresh=fresh)
+    def _read(self, connection: Connection, rows: Sequence[Row], now: int, attempt: Attempt) -> list[CachedCampaign]:
+        """Read what others have written to locked campaigns since they were cached."""
+        numbers = [row["campaign"] for row in rows]
+        if not numbers:
+            return []
         balances = accounts(connection, numbers)
         new = [number for number in numbers if number not in self._created_at]
         if new:
             self._created_at.update(creation_times(connection, new))
+        for row in rows:
+            if row["campaign"] not in attempt.caught_up and is_far_behind(self.cache, row):
+                raise FarBehind(row["campaign"])
+        lessons = lessons_since(connection, self.cache, rows)
         found: list[CachedCampaign] = []
-        for row in locked:
+        for row in rows:
             number = row["campaign"]
-            if number not in attempt.caught_up and is_far_behind(self.cache, row):
-                raise FarBehind(number)
             try:
-                known = current(connection, self.cache, row)
+                known = current(connection, self.cache, row, lessons.get(number))
             except UnknownRules as problem:
                 if number not in self._unknown:
                     log.warning("campaign refused", number=number, error=problem.detail)
@@ -301,26 +332,34 @@ class Transactions:
             for known in found
         ]
 
-    def _refuse(
-        self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]], attempt: Attempt
+    def _leave_out(
+        self, connection: Connection, changes: Changes, by_campaign: dict[str, list[Item]], attempt: Attempt
     ) -> None:
-        """Answer the items of campaigns that could not be locked."""
-        refused = [name for name in by_campaign if name not in changes.campaigns]
-        # A remembered number may have lost its row: read them again.
-        for name in refused:
+        """Answer the items of campaigns that are not there, and leave those of campaigns that were not free."""
+        missing = {name for name in by_campaign if name not in changes.campaigns}
+        # A remembered number may have lost its row: read it again.
+        lost = [name for name in missing if self._numbers.get(name) in attempt.awaited]
+        for name in lost:
             self._numbers.pop(name, None)
-        self._find(connection, refused)
-        for name in refused:
-            items = by_campaign[name]
-            problem: Problem
-            if name not in self._numbers:
+        if lost:
+            self._find(connection, lost)
+        blocked: list[str] = []
+        for name in missing:
+            number = self._numbers.get(name)
+            problem: Problem | None = None
+            if number is None:
                 problem = NotFound("there is no such campaign", kind="campaign-not-found")
-            elif self._numbers[name] in attempt.refused:
-                problem = attempt.refused[self._numbers[name]]
             else:
-                problem = Unavailable("another process keeps the campaign locked; try again", kind="campaign-busy")
-            for item in items:
+                problem = attempt.refused.get(number)
+            if problem is None:
+                blocked.append(name)
+            for item in by_campaign[name]:
                 item.answer = problem
+        if blocked:
+            self._turns.leave(by_campaign, blocked)
+            for name in [*changes.campaigns]:
+                if not by_campaign[name]:
+                    del changes.campaigns[name]
 
     def _serve(self, connection: Connection, changes: Changes, by_campaign: Mapping[str, Sequence[Item]]) -> None:
         """Outcomes first, then changes, then decisions."""
@@ -332,7 +371,7 @@ class Transactions:
             for item in by_campaign[name]:
                 if isinstance(item.command, _HOT) and item.command.decision_id is not None:
                     wanted[number, item.command.decision_id] = None
-        for row in _DECISIONS.fetch(connection, [*wanted]):
+        for row in DECISIONS.fetch(connection, [*wanted]):
             stored[row["campaign"]][row["decision_id"]] = row
         requests: list[decide.Requests] = []
         for name, locked in changes.campaigns.items():
@@ -344,9 +383,11 @@ class Transactions:
             if locked.campaign.counts_traffic:
                 administer.renew_estimate(connection, locked, len(decides))
             if existing:
-                locked.earlier = _earlier(connection, locked, decides, existing)
+                locked.earlier = earlier_versions(connection, locked, decides, existing)
             if decides and locked.campaign.windows:
                 windows.roll_over(connection, locked)
+            if decides and locked.member is not None:
+                self._portfolios.prepare(connection, changes, locked)
             if decides:
                 requests.append(decide.Requests(locked, decides, existing))
         if requests:
@@ -359,13 +400,15 @@ class Transactions:
         if feedback:
             named = {command.decision_id for _, command in feedback}
             known = [row for each, row in existing.items() if each in named]
-            records = {record.row["decision_id"]: record for record in _records(connection, locked, known)}
+            records = {record.row["decision_id"]: record for record in records_of(connection, locked, known)}
             for item, command in feedback:
                 item.answer = settle.settle(locked, command, records.get(command.decision_id))
             settle.teach(locked)
         for item in items:
             if not isinstance(item.command, _HOT):
                 item.answer = _administered(connection, locked, item)
+                if locked.member is not None:
+                    locked.member.expects_again()
 
     def overdue(self) -> list[int]:
         """The campaigns that have holds past their time and are not postponed."""
@@ -405,84 +448,23 @@ class Transactions:
     ) -> int:
         """Expire holds past their time, of all campaigns or of one; return how many have expired."""
         left_out = self._unknown | self._postponed.keys() if number is None else self._unknown
-        due = _due_holds(connection, now, besides=left_out, of=number)
+        due = due_holds(connection, now, besides=left_out, of=number)
         if not due:
             return 0
+        self._portfolios.find_members(connection, [*due])
         self._open(connection, changes, sorted(due), now, attempt)
         # Before the locks another process may have ended some of them.
-        still = _due_holds(connection, now, besides=left_out, of=number)
+        still = due_holds(connection, now, besides=left_out, of=number)
         expired = 0
         for locked in changes.campaigns.values():
             decisions = sorted(still.get(locked.campaign.number, ()))
             if decisions:
-                found = _DECISIONS_BY_SEQUENCE.fetch(connection, decisions, number=locked.campaign.number)
+                found = DECISIONS_BY_SEQUENCE.fetch(connection, decisions, number=locked.campaign.number)
                 expired += len(found)
-                for record in _records(connection, locked, found):
+                for record in records_of(connection, locked, found):
                     settle.expire(locked, record)
             settle.teach(locked)
         return expired
-
-    def _observe(self, locked: LockedCampaign) -> None:
-        """Report committed outcomes to the metrics."""
-        metrics, name = self._metrics, locked.campaign.id
-        for delay in locked.delays:
-            metrics.feedback_delay_seconds.observe(delay)
-        for counter, count in (
-            (metrics.expired_holds, locked.expired),
-            (metrics.cost_above_hold, locked.above_hold),
-            (metrics.quarantined_updates, locked.quarantined),
-        ):
-            if count:
-                counter.labels(name).inc(count)
-        if locked.learnt:
-            policy = locked.campaign.policy
-            errors = policy.mean_squared_errors(locked.state)[0].tolist()
-            for target, loss in zip(("reward", *locked.campaign.resources), errors, strict=True):
-                metrics.oracle_loss.labels(name, target).set(loss)
-            restarts = int(policy.changes(locked.state)[0])
-            metrics.changes_noticed.labels(name).set(restarts)
-            metrics.alarms_dismissed.labels(name).set(int(policy.dismissed_alarms(locked.state)[0]))
-            version, before = self._restarts.get(locked.campaign.number, (locked.model_version, restarts))
-            if version == locked.model_version and restarts > before:  # an imported model brings its own restarts
-                log.info("the world has changed; the model restarts", campaign=name, changes=restarts)
-            self._restarts[locked.campaign.number] = locked.model_version, restarts
-
-
-def _records(connection: Connection, locked: LockedCampaign, rows: Sequence[Any]) -> list[DecisionRecord]:
-    """These decisions of the campaign with their outcomes; the ledger gets the accounts that they are booked in."""
-    if locked.campaign.windows:
-        windows.read_earlier(connection, locked, rows)
-    outcomes: dict[int, list[Any]] = {row["sequence"]: [] for row in rows}
-    found = _OUTCOMES.fetch(connection, [(locked.campaign.number, sequence) for sequence in outcomes])
-    for one in [*sorted(found, key=itemgetter("sequence")), *locked.rows.get("outcome", ())]:
-        if one["decision"] in outcomes:
-            outcomes[one["decision"]].append(one)
-    return [DecisionRecord.of(row, outcomes[row["sequence"]]) for row in rows]
-
-
-def _earlier(
-    connection: Connection, locked: LockedCampaign, decides: Sequence[Item], existing: Mapping[str, Any]
-) -> dict[int, Campaign]:
-    """The older versions of the campaign in which decisions were made that requests want explained again."""
-    asked = [item.command for item in decides if isinstance(item.command, Decide) and item.command.explain]
-    versions = {row["config_version"] for command in asked if (row := existing.get(command.decision_id or ""))}
-    return {version: load_campaign(connection, locked.campaign.number, version) for version in versions}
-
-
-def _due_holds(
-    connection: Connection, now: int, *, besides: Collection[int], of: int | None = None
-) -> dict[int, list[int]]:
-    """The earliest decisions whose holds are past their time, by campaign; none of the campaigns `besides`."""
-    hold = tables.hold
-    due = select(hold.c.campaign, hold.c.decision).where(hold.c.expires_at <= now)
-    if of is not None:
-        due = due.where(hold.c.campaign == of)
-    if besides:
-        due = due.where(hold.c.campaign.not_in(besides))
-    found: dict[int, list[int]] = defaultdict(list)
-    for number, decision in connection.execute(due.order_by(hold.c.expires_at).limit(EXPIRE_ROWS_MAX)):
-        found[number].append(decision)
-    return found
 
 
 def _administered(connection: Connection, locked: LockedCampaign, item: Item) -> Answer | Problem | None:

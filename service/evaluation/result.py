@@ -21,6 +21,8 @@ from service.store.database import Database
 READING_SHARE = 0.2
 # Flights of a what-if; their spread shows the part of chance.
 FLIGHTS = 2
+# With fewer effective rounds an estimate of a whole flight says nothing.
+EFFECTIVE_ROUNDS_MIN = 100
 # Points of a what-if's curves.
 POINTS_MAX = 60
 
@@ -143,8 +145,19 @@ def _candidate(
             "resource": None if end.resource is None else campaign.resources[end.resource],
             "lasts": end.lasts,
         },
-        "summary": evaluation.run_out_sentence(end, campaign.resources),
+        "summary": _summary(estimates, log.rounds, evaluation.run_out_sentence(end, campaign.resources)),
     }
+
+
+def _summary(estimates: evaluation.Evaluation, rounds: int, sentence: str) -> str:
+    """Returns the result as a sentence; one without figures if too few rounds of the log bear on it."""
+    effective = estimates.overlap.effective
+    if effective >= EFFECTIVE_ROUNDS_MIN:
+        return sentence
+    return (
+        f"Not enough data: {effective:.0f} effective rounds of {rounds} in the log, "
+        f"and at least {EFFECTIVE_ROUNDS_MIN} are needed."
+    )
 
 
 def _estimate(campaign: Campaign, estimate: evaluation.Estimate) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy import Update, insert, update
 
 from service.engine.administer import write_audit
+from service.engine.notices import notice_evaluation
 from service.ids import uuid7
 from service.problems import Unavailable
 from service.reads.evaluations import INTERRUPTED, LOST_AFTER_SECONDS, UNFINISHED
@@ -74,6 +75,7 @@ class Evaluations:
             row = {"campaign": number, "id": task.id, "status": "queued", "request": orjson.dumps(request).decode()}
             connection.execute(insert(tables.evaluation).values(**row, progress=0.0, created_at=now, beat_at=now))
             write_audit(connection, now, actor, "campaign.evaluate", campaign_id, {"id": task.id, "request": request})
+        log.info("an evaluation was queued", evaluation=task.id, campaign=campaign_id, actor=actor)
         with self._lock:
             self._waiting.append(task)
             self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -124,6 +126,7 @@ class Evaluations:
 
     def _run(self, task: _Task) -> None:
         self._store(task, status="running")
+        log.info("an evaluation starts", evaluation=task.id, campaign=task.campaign_id)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CBWK_")} | _ONE_THREAD
         command = [sys.executable, "-m", "service.evaluation.process"]
         with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
@@ -167,6 +170,10 @@ class Evaluations:
             if error is not None:
                 values["error"] = orjson.dumps(error).decode()
             connection.execute(_update_of(task).values(**values))
+            if status != "running":
+                notice_evaluation(connection, task.campaign_id, task.id, status, now)
+        if status != "running":
+            log.info("an evaluation ended", evaluation=task.id, campaign=task.campaign_id, status=status)
 
     def _write_beats(self) -> None:
         """Updates `beat_at` and the progress of the evaluations of this server while there are any."""

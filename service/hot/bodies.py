@@ -38,6 +38,7 @@ def _check_actions(actions: Sequence[Any]) -> None:
 
 # In Python `$` also matches before a line break at the end.
 Id = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]
+CampaignId = Annotated[Id, Meta(description="id of the campaign")]
 # `Body.check` applies the rules to good bodies, and the second pass to each value, to name it.
 Number = Annotated[float, Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
 Cost = Annotated[float, Meta(ge=0, le=AMOUNT_MAX)]
@@ -66,9 +67,12 @@ class Body(Struct, gc=False, forbid_unknown_fields=True):
 class Action(Body):
     """One candidate of a request, under `model: "shared"`."""
 
-    id: Id
-    features: Features
-    max_cost: MaxCost | None = None
+    id: Annotated[Id, Meta(description="id of the action, unique in the request")]
+    features: Annotated[Features, Meta(description="what describes the action, as `arm_features` declares it")]
+    max_cost: Annotated[
+        MaxCost | None,
+        Meta(description="by resource: the most that a decision for it costs; by default that of the dearest arm"),
+    ] = None
 
     def as_json(self) -> dict[str, Any]:
         """The action as the engine takes and stores it."""
@@ -132,7 +136,7 @@ class DecideItem(Body):
 class DecideRequest(DecideItem, kw_only=True):
     """Which of these arms for this request?"""
 
-    campaign_id: Id
+    campaign_id: CampaignId
     explain: Annotated[bool, Meta(description="add what the policy thought of every arm")] = False
 
     example = {
@@ -147,8 +151,8 @@ class DecideRequest(DecideItem, kw_only=True):
 class DecideBatch(Body):
     """Several requests of one campaign, answered in one transaction."""
 
-    campaign_id: Id
-    items: Annotated[list[DecideItem], Meta(max_length=ITEMS_MAX)]
+    campaign_id: CampaignId
+    items: Annotated[list[DecideItem], Meta(max_length=ITEMS_MAX, description="the requests, at most 1,000")]
 
     example = {
         "campaign_id": "summer-sale",
@@ -164,9 +168,11 @@ class DecideBatch(Body):
 class FeedbackRequest(Body):
     """What became of a decision: reward, costs, both, or that it was void."""
 
-    campaign_id: Id
-    decision_id: Id
-    reward: Number | None = None
+    campaign_id: CampaignId
+    decision_id: Annotated[Id, Meta(description="id of the decision")]
+    reward: Annotated[
+        Number | None, Meta(description="what the decision earned; clipped to the campaign's range of rewards")
+    ] = None
     costs: Annotated[
         Annotated[dict[Id, Cost], Meta(max_length=RESOURCES_MAX)] | None,
         Meta(description="by resource; {} costs nothing; beside others, one that is missing follows `missing_cost`"),
@@ -190,7 +196,7 @@ class FeedbackRequest(Body):
 class FeedbackBatch(Body):
     """What became of several decisions, booked in one transaction."""
 
-    items: Annotated[list[FeedbackRequest], Meta(max_length=ITEMS_MAX)]
+    items: Annotated[list[FeedbackRequest], Meta(max_length=ITEMS_MAX, description="the reports, at most 1,000")]
 
     example = {"items": [_FEEDBACK]}
 

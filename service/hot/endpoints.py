@@ -19,11 +19,12 @@ from service.dependencies import components_of, submit_together
 from service.engine.commands import Answer, Command
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
-from service.problems import Problem
+from service.problems import BadRequest, Problem
 from service.responses import Json
 from service.schemas.deciding import Decision, Decisions, FeedbackResult, FeedbackResults
 
 ROLE = "decider"
+CAMPAIGN_HEADER = "x-campaign-id"  # by which a balancer chooses a replica; given twice, it names no campaign
 
 _DECIDE, _DECIDE_BATCH = Decoder(DecideRequest), Decoder(DecideBatch)
 _FEEDBACK, _FEEDBACK_BATCH = Decoder(FeedbackRequest), Decoder(FeedbackBatch)
@@ -36,35 +37,48 @@ class Submission(NamedTuple):
     respond: Callable[[Sequence[Answer | Problem]], Answer]
 
 
-def decide(principal: Principal, body: bytes) -> Submission:
+def decide(principal: Principal, body: bytes, hint: str | None = None) -> Submission:
     """Which arm for this request?"""
     request = read(body, _DECIDE)
+    _check_hint(hint, request.campaign_id)
     principal.check_campaign(request.campaign_id)
     return Submission([request.command(request.campaign_id, explain=request.explain)], _single)
 
 
-def decide_batch(principal: Principal, body: bytes) -> Submission:
+def decide_batch(principal: Principal, body: bytes, hint: str | None = None) -> Submission:
     """Which arm for each of these requests?"""
     batch = read(body, _DECIDE_BATCH)
+    _check_hint(hint, batch.campaign_id)
     principal.check_campaign(batch.campaign_id)
     items: Sequence[DecideItem | Problem] = batch.items
     commands = [item if isinstance(item, Problem) else item.command(batch.campaign_id) for item in items]
     return _batch(commands, "decisions", of_whole=("campaign-not-found", "rules-unknown", "too-much-work"))
 
 
-def feedback(principal: Principal, body: bytes) -> Submission:
+def feedback(principal: Principal, body: bytes, hint: str | None = None) -> Submission:
     """What became of a decision."""
     report = read(body, _FEEDBACK)
+    _check_hint(hint, report.campaign_id)
     principal.check_campaign(report.campaign_id)
     return Submission([report.command()], _single)
 
 
-def feedback_batch(principal: Principal, body: bytes) -> Submission:
+def feedback_batch(principal: Principal, body: bytes, hint: str | None = None) -> Submission:
     """What became of several decisions."""
     reports: Sequence[FeedbackRequest | Problem] = read(body, _FEEDBACK_BATCH).items
+    if hint is not None:
+        for report in reports:
+            if not isinstance(report, Problem):
+                _check_hint(hint, report.campaign_id)
     if principal.limited:
         reports = [_if_seen(principal, report) for report in reports]
     return _batch([report if isinstance(report, Problem) else report.command() for report in reports], "results")
+
+
+def _check_hint(hint: str | None, campaign_id: str) -> None:
+    """Raise BadRequest if the header that routes the request names another campaign than the body."""
+    if hint is not None and hint != campaign_id:
+        raise BadRequest("X-Campaign-Id names another campaign than the body", kind="campaign-differs")
 
 
 def _if_seen(principal: Principal, report: FeedbackRequest | Problem) -> FeedbackRequest | Problem:
@@ -125,7 +139,8 @@ def endpoint(route: HotRoute) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         started = perf_counter()
         principal = await authorised(request, ROLE)
-        submission: Submission = route.parse(principal, await request.body())
+        hints = request.headers.getlist(CAMPAIGN_HEADER)
+        submission: Submission = route.parse(principal, await request.body(), ", ".join(hints) if hints else None)
         commands = submission.commands
         answered = submission.respond(await submit_together(request, commands) if commands else [])
         response = Json(answered.body, answered.status, replayed=answered.replayed)

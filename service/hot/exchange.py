@@ -39,14 +39,15 @@ _CAUTIONS = b"".join(b"%b: %b\r\n" % caution for caution in SECURITY_HEADERS)
 _JSON = b"content-type: application/json\r\n"
 _REPLAYED = _JSON + b"idempotent-replayed: true\r\n"
 
-# A head of which nothing counts but target (1), length (2), key (3) and id (4), each given at most once. A head with
-# another header that counts, or with unusual bytes, is in doubt.
+# A head of which nothing counts but target (1), length (2), key (3), id (4) and campaign (5), each given at most once.
+# A head with another header that counts, or with unusual bytes, is in doubt.
 _HEAD = re.compile(
     rb"POST (\S++) HTTP/1\.1\r\n(?i:(?:"
     rb"content-length: (?(2)(?!))([0-9]{1,9})\r\n|"
     rb"authorization: (?(3)(?!))(?-i:Bearer ([ -~]++))\r\n|"
     rb"x-request-id: (?(4)(?!))([!-~]++)\r\n|"
-    rb"(?!content-|authorization|x-request-id|x-api-key|transfer-encoding|expect|upgrade|(?:proxy-)?connection)"
+    rb"x-campaign-id: (?(5)(?!))([!-~]++)\r\n|"
+    rb"(?!content-|authorization|x-request-id|x-campaign-id|x-api-key|transfer-encoding|expect|upgrade|(?:proxy-)?connection)"
     rb"(?-i:[A-Za-z0-9-]++: [ -~]*+\r\n)|"
     rb"content-type: [ -~]*+\r\n|connection: keep-alive\r\n"
     rb")*+)\r\n"
@@ -61,6 +62,7 @@ class Head(NamedTuple):
     route: HotRoute
     key: str
     request_id: str
+    hint: str | None  # X-Campaign-Id
 
 
 class HotPath:
@@ -71,7 +73,7 @@ class HotPath:
     ) -> None:
         self.components = components
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
-        self.metrics = metrics
+        self.metrics, self.access_log = metrics, getattr(components, "access_log", None)
         self.under_way = 0
         self.waiting_bytes = WaitingBytes()
         self._ids = request_ids()
@@ -99,7 +101,8 @@ class HotPath:
         if not key or int(whole[2]) > bytes_max:
             return None
         identity = "" if whole[4] is None else whole[4].decode("latin-1")
-        head = Head(route, key, identity if identity and is_id(identity) else next(self._ids))
+        hint = None if whole[5] is None else whole[5].decode("latin-1")
+        head = Head(route, key, identity if identity and is_id(identity) else next(self._ids), hint)
         return self.start(connection, head, whole.string[whole.end() :])
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> Head | None:
@@ -107,7 +110,7 @@ class HotPath:
         route, bytes_max = self._routes.get(target, (None, 0))
         if route is None or method != b"POST":
             return None
-        length, bearer, other, given = -1, b"", b"", b""
+        length, bearer, other, given, hints = -1, b"", b"", b"", list[bytes]()
         for name, value in headers:
             if name == b"authorization" and not bearer:
                 bearer = value
@@ -117,6 +120,8 @@ class HotPath:
                 other = value
             elif name == b"x-request-id":
                 given = value
+            elif name == b"x-campaign-id":
+                hints.append(value)
             elif name in (b"transfer-encoding", b"expect", b"upgrade", b"content-encoding"):
                 return None
         if not 0 <= length <= bytes_max or other or bearer[:7] != b"Bearer ":
@@ -126,7 +131,8 @@ class HotPath:
         if not key or keyring is None or keyring.remembered(key)[1] is None:
             return None
         identity = given.decode("latin-1")
-        return Head(route, key, identity if identity and is_id(identity) else next(self._ids))
+        hint = b", ".join(hints).decode("latin-1") if hints else None
+        return Head(route, key, identity if identity and is_id(identity) else next(self._ids), hint)
 
     def start(self, connection: Any, head: Head, body: bytes) -> Exchange | None:
         """Begin to answer, if that needs nothing but the engine; None if the request must take the long way."""
@@ -144,7 +150,7 @@ class HotPath:
         try:
             if principal is not None and principal.requests_per_second is not None:
                 keyring.count_request(principal)
-            exchange.submission = submission = head.route.parse(checked_role(principal, ROLE), body)
+            exchange.submission = submission = head.route.parse(checked_role(principal, ROLE), body, head.hint)
             if not submission.commands:
                 exchange.deliver([])
                 return exchange
@@ -213,6 +219,8 @@ class Exchange:
             log.error("request failed", method="POST", route=self.head.route.path, exc_info=error)
             request_id.reset(token)
             error = Problem(INTERNAL_ERROR)
+        elif error.status == 401 and self.path.components.keyring is not None:
+            self.path.components.keyring.note_refusal(self.head.request_id)
         response = problem_answer(error)
         lines = [b"%b: %b\r\n" % header for header in response.raw_headers if header[0] != b"content-length"]
         self._send(response.status_code, bytes(response.body), b"".join(lines))
@@ -245,6 +253,11 @@ class Exchange:
         path.under_way -= 1
         while path.waiting and path.waiting[0].response_complete:
             path.waiting.popleft()
-        path.metrics.count_request("POST", self.head.route.path, CLIENT_GONE if gone else status)
+        status = CLIENT_GONE if gone else status
+        path.metrics.count_request("POST", self.head.route.path, status)
+        if path.access_log is not None:
+            path.access_log.add(
+                self.head.request_id, "POST", self.head.route.path, status, perf_counter() - self.started
+            )
         if not gone:
             connection.on_response_complete()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from service.access_log import AccessLog
 from service.engine import FULL
 from service.ids import request_ids
 from service.metrics import Metrics
@@ -17,9 +18,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Refusals:
     """Makes refusals as bytes, before a request becomes an ASGI request: for a fraction of its cost."""
 
-    def __init__(self, paths: Collection[str], metrics: Metrics) -> None:
+    def __init__(self, paths: Collection[str], metrics: Metrics, access_log: AccessLog | None = None) -> None:
         self._paths = {path.encode(): path for path in paths}
-        self._metrics = metrics
+        self._metrics, self._access_log = metrics, access_log
         answer = problem_answer(Unavailable(FULL, kind="queue-full"))
         lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *SECURITY_HEADERS)]
         self._head = b"HTTP/1.1 503 Service Unavailable\r\n" + b"".join(lines) + b"x-request-id: "
@@ -35,4 +36,7 @@ class Refusals:
         self._metrics.count_request("POST", path, 503)
         if self._common[0] is not headers:
             self._common = headers, b"".join([b"\r\n%b: %b" % header for header in headers]) + self._body
-        return self._head + next(self._ids).encode() + self._common[1]
+        identity = next(self._ids)
+        if self._access_log is not None:
+            self._access_log.add(identity, "POST", path, 503, 0.0)
+        return self._head + identity.encode() + self._common[1]

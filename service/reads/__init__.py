@@ -8,15 +8,21 @@ from service.reads.feedback_health import feedback
 from service.reads.gauges import Gauges, gauges, ping
 from service.reads.log import decision, decisions, ledger
 from service.reads.models import fitting_model
+from service.reads.portfolio_verification import verify_portfolio
+from service.reads.portfolios import portfolio, portfolio_budget, portfolio_ids, portfolio_ledger, portfolios
+from service.reads.selection import ALL, Selection
 from service.reads.shared import StoredCampaign
 from service.reads.statistics import arms, timeline
 from service.reads.uplift import uplift
 from service.reads.verification import verify
+from service.reads.webhooks import deliveries, webhooks
 
 __all__ = [
+    "ALL",
     "FORMATS",
     "Export",
     "Gauges",
+    "Selection",
     "StoredCampaign",
     "arms",
     "audit",
@@ -26,6 +32,7 @@ __all__ = [
     "campaigns",
     "decision",
     "decisions",
+    "deliveries",
     "evaluation",
     "evaluations",
     "export_page",
@@ -36,7 +43,14 @@ __all__ = [
     "keys",
     "ledger",
     "ping",
+    "portfolio",
+    "portfolio_budget",
+    "portfolio_ids",
+    "portfolio_ledger",
+    "portfolios",
     "timeline",
     "uplift",
     "verify",
+    "verify_portfolio",
+    "webhooks",
 ]

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, select
 
 from cbwk_core.state import LEARNT
 from cbwk_core.ticket import ENDED
-from service.domain.campaign import Campaign
+from service.domain.campaign import Campaign, names_of
 from service.limits import PAGE_MAX
 from service.money import amount, micros
 from service.reads.shared import (
@@ -34,6 +34,7 @@ from service.store.database import clock_micros
 from service.times import moment_microseconds, moment_text
 
 log = structlog.get_logger(__name__)
+_NO_NAMES = names_of({})
 
 
 def campaigns(
@@ -52,7 +53,7 @@ def campaigns(
     step = limit
     while True:
         rows = fetch(connection, _restricted(query, visible, step, after))
-        shown = ({**row, "status": _status(row, now)} for row in rows)
+        shown = (_shown(row, now) for row in rows)
         matching = (row for row in shown if status in (None, row["status"]))
         found += islice(matching, limit + 1 - len(found))
         if len(rows) <= step or len(found) > limit:
@@ -72,17 +73,20 @@ def _restricted(query: Select[Any], visible: Collection[str] | None, limit: int,
     return query.limit(limit + 1)
 
 
-def _status(row: Row, now: int) -> str:
-    """The status as it is shown; the stored one if the configuration is damaged, so that a list shows the others."""
+def _shown(row: Row, now: int) -> dict[str, Any]:
+    """The row with names and the status as it is shown; without them if its configuration is damaged."""
     try:
-        return StoredCampaign.of(row).status_at(now)
-    except (KeyError, TypeError, ValueError):
-        return str(row["status"])
+        stored = StoredCampaign.of(row)
+        return {**row, **stored.campaign.names, "status": stored.status_at(now)}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {**row, **_NO_NAMES}
 
 
 def _summary(row: Row) -> dict[str, Any]:
     return {
         "id": row["id"],
+        "display_name": row["display_name"],
+        "metadata": row["metadata"],
         "status": row["status"],
         "version": row["config_version"],
         "round": row["round"],
@@ -95,7 +99,7 @@ def campaign(connection: Connection, campaign_id: str) -> dict[str, Any]:
     stored = stored_campaign(connection, campaign_id)
     last = last_prices(connection, [stored.campaign.number])
     return {
-        **_summary({**stored.state, "status": stored.status_at(clock_micros(connection))}),
+        **_summary({**stored.state, **stored.campaign.names, "status": stored.status_at(clock_micros(connection))}),
         # Outcomes learnt, by the policy's books.
         "policy_version": int(np.frombuffer(stored.state["books"], dtype="<f8")[LEARNT]),
         "rules": stored.campaign.rules,
@@ -132,7 +136,10 @@ def _budget_or_damaged(row: Row, accounts: AccountRows, last: LastPrices) -> dic
         return _budget(StoredCampaign.of(row), accounts, last)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others are shown
         log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
-        return {**_standing(row, row["status"]), "flight": 0.0, "exhausted": False, "damaged": True, "resources": []}
+        return {**_standing(row, row["status"]), **_NO_NAMES, **_BLANK}
+
+
+_BLANK = {"flight": 0.0, "mode": "live", "holdout": None, "exhausted": False, "damaged": True, "resources": []}
 
 
 def _standing(state: Row, status: str) -> dict[str, Any]:
@@ -148,22 +155,14 @@ def _budget(stored: StoredCampaign, rows: AccountRows, last: LastPrices) -> dict
     accounts = _accounts(stored, rows, last)
     return {
         **_standing(stored.state, stored.status_at(rows.windows.now)),
+        **stored.campaign.names,
         "flight": round(_flight_share(stored), 6),
-        "exhausted": _is_exhausted(stored.campaign, accounts),
+        "mode": "shadow" if stored.campaign.shadows else "live",
+        "holdout": (stored.campaign.config.get("holdout") or {}).get("fraction"),
+        "exhausted": stored.campaign.pays_for_nothing([micros(account["free"]) for account in accounts]),
         "damaged": False,
         "resources": accounts,
     }
-
-
-def _is_exhausted(campaign: Campaign, accounts: list[dict[str, Any]]) -> bool:
-    """Whether no arm can be paid at its declared max cost, so that a request without a lower one gets the null arm."""
-    free = [micros(account["free"]) for account in accounts]
-    if all(left >= most for left, most in zip(free, campaign.max_costs, strict=True)):
-        return False  # the usual case, without a look at the arms, of which there may be many
-    playable = [hold for arm, hold in enumerate(campaign.holds) if arm not in campaign.inactive]
-    return bool(playable) and not any(
-        all(needed <= left for needed, left in zip(hold, free, strict=True)) for hold in playable
-    )
 
 
 class AccountRows(NamedTuple):
@@ -202,6 +201,7 @@ def _account(stored: StoredCampaign, row: Row, values: dict[str, float]) -> dict
     share, resource = _flight_share(stored), stored.campaign.resources[row["resource"]]
     return {
         "id": resource,
+        "unit": stored.campaign.config["resources"][row["resource"]].get("unit"),
         "granted": amount(row["granted"]),
         "held": amount(row["held"]),
         "spent": amount(row["spent"]),

@@ -14,7 +14,8 @@ from service.reads.formats.form import Exported, Form
 from service.reads.formats.lines import DecisionServiceLines, JsonLines
 from service.reads.formats.npz import OpenBanditArrays
 from service.reads.log import decision_item, records_of, request_of
-from service.reads.shared import StoredCampaign, fetch, stored_campaign
+from service.reads.selection import ALL, Selection, oldest
+from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
 
 EXPORT_ROWS_MAX = 500
@@ -44,15 +45,19 @@ class Export(NamedTuple):
 
     stored: StoredCampaign
     form: Form
+    selection: Selection
+    numbers: range
 
 
-def export_start(connection: Connection, campaign_id: str, form: str) -> Export:
+def export_start(connection: Connection, campaign_id: str, form: str, selection: Selection = ALL) -> Export:
     """Begin an export; raises a Problem if the form is not available here."""
     stored, wanted = stored_campaign(connection, campaign_id), FORMATS[form]
-    return Export(stored, wanted.begin(stored.campaign, _learnt(connection, stored) if wanted.counts else 0))
+    numbers = selection.numbers(connection, stored)
+    learnt = _learnt(connection, stored, selection, numbers) if wanted.counts else 0
+    return Export(stored, wanted.begin(stored.campaign, learnt), selection, numbers)
 
 
-def _learnt(connection: Connection, stored: StoredCampaign) -> int:
+def _learnt(connection: Connection, stored: StoredCampaign, selection: Selection, numbers: range) -> int:
     """The number of decisions for the campaign's own arms that the oracle learnt from."""
     decision, outcome = tables.decision, tables.outcome
     query = select(func.count()).select_from(outcome).join(decision, tables.decision_of_outcome)
@@ -61,21 +66,23 @@ def _learnt(connection: Connection, stored: StoredCampaign) -> int:
         outcome.c.sequence <= stored.sequence,
         tables.is_learnt,
         decision.c.actions.is_(None),
+        decision.c.sequence >= numbers.start,
+        decision.c.sequence < numbers.stop,
+        *selection.conditions,
     )
     return int(connection.execute(query).scalar_one())
 
 
 def export_page(connection: Connection, export: Export, after: int) -> tuple[bytes, int | None]:
     """The next bytes of an export, and the number after which the next page begins; None after the last page."""
-    decision, stored = tables.decision, export.stored
-    of_campaign = decision.c.campaign == stored.campaign.number
-    query = select(decision).where(of_campaign, decision.c.sequence > after, decision.c.sequence <= stored.sequence)
-    rows = fetch(connection, query.order_by(decision.c.sequence).limit(EXPORT_ROWS_MAX))
+    stored = export.stored
+    numbers = range(max(after + 1, export.numbers.start), export.numbers.stop)
+    rows, following = oldest(connection, stored, export.selection, numbers, EXPORT_ROWS_MAX)
     exported = [
         Exported(_record(stored.campaign, record, stored.sequence), record.row)
         for record in records_of(connection, stored, rows)
     ]
-    return export.form.page(exported), rows[-1]["sequence"] if len(rows) == EXPORT_ROWS_MAX else None
+    return export.form.page(exported), following
 
 
 def _record(campaign: Campaign, record: DecisionRecord, until: int) -> dict[str, Any]:

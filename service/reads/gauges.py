@@ -8,6 +8,7 @@ import structlog
 from sqlalchemy import Connection, func, select
 
 from service.reads.shared import StoredCampaign, last_prices, prices
+from service.reads.windows import PresentWindows
 from service.store import campaigns, tables
 from service.store.database import clock_micros
 from service.times import MICROS_PER_SECOND
@@ -26,13 +27,25 @@ class AccountGauge(NamedTuple):
     overrun: int
 
 
+class WindowGauge(NamedTuple):
+    """One window in its present period, in millionths."""
+
+    campaign_id: str
+    resource: str
+    period: str
+    limit: int
+    held: int
+    spent: int
+
+
 class Gauges(NamedTuple):
-    """Accounts, open holds by campaign and prices by campaign and resource, of all campaigns that are not archived; how
-    long ago the oldest hold of all should have expired."""
+    """Accounts, windows, open holds by campaign and prices by campaign and resource, of all campaigns that are not
+    archived, in the order of their creation; how long ago the oldest hold of all should have expired."""
 
     accounts: list[AccountGauge]
     open_holds: dict[str, int]
     prices: dict[tuple[str, str], float]
+    windows: list[WindowGauge]
     overdue_seconds: float = 0.0
 
 
@@ -43,7 +56,8 @@ def gauges(connection: Connection) -> Gauges:
     last = last_prices(connection, active)
     counts = connection.execute(select(hold.c.campaign, func.count()).group_by(hold.c.campaign))
     open_holds = {row[0]: row[1] for row in counts}
-    found, campaign_of = Gauges([], {}, {}), dict[int, tuple[str, tuple[str, ...]]]()
+    found, campaign_of = Gauges([], {}, {}, []), dict[int, tuple[str, tuple[str, ...]]]()
+    present = PresentWindows.of(connection, active)
     # Configurations may be large, and there may be many.
     query = campaigns.states(with_config=True).where(state.c.status != "archived").execution_options(yield_per=100)
     for row in connection.execute(query).mappings():
@@ -54,6 +68,10 @@ def gauges(connection: Connection) -> Gauges:
         except Exception as error:  # noqa: BLE001 - the other campaigns still have their gauges
             log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
             continue
+        for window in campaign.windows:
+            now = present.rows.get((campaign.number, *window.key), {"held": 0, "spent": 0})
+            sums = window.limit, now["held"], now["spent"]
+            found.windows.append(WindowGauge(campaign.id, campaign.resources[window.resource], window.period, *sums))
         found.open_holds[campaign.id] = open_holds.get(campaign.number, 0)
         found.prices.update({(campaign.id, name): price for name, price in quoted.items()})
     accounts = select(account).where(account.c.campaign.in_(active)).order_by(account.c.campaign, account.c.resource)

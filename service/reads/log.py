@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, or_, select
 
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import answer_of, explanation_of
 from service.domain.status import DecisionRecord, is_learnt
 from service.ids import is_id
 from service.problems import NotFound
+from service.reads.selection import ALL, Selection, newest
 from service.reads.shared import (
     Row,
     StoredCampaign,
@@ -26,6 +27,7 @@ from service.reads.shared import (
     page,
     parsed,
     stored_campaign,
+    to_cursor,
 )
 from service.store import tables
 from service.store.opening_balance import opening_of
@@ -36,14 +38,23 @@ def ledger(connection: Connection, campaign_id: str, *, limit: int, cursor: str 
     """Every movement of the accounts, newest first: the sums of all movements are the accounts."""
     stored = stored_campaign(connection, campaign_id)
     below = number_cursor(cursor) or stored.sequence + 1
-    movements = [
+    return page(movements(connection, stored, below, limit), limit, itemgetter("sequence"), dict)
+
+
+def movements(
+    connection: Connection, stored: StoredCampaign, below: int, limit: int, *of_grants: ColumnElement[bool]
+) -> list[dict[str, Any]]:
+    """The movements with a number below `below`, newest first, and at least one more than the limit if there are.
+
+    of_grants: which grants are wanted, if not all of them.
+    """
+    found = [
         *_holds(connection, stored, below, limit),
         *_outcomes(connection, stored, below, limit),
-        *_grants(connection, stored, below, limit),
+        *_grants(connection, stored, below, limit, *of_grants),
         *_pruned(connection, stored, below),
     ]
-    movements.sort(key=itemgetter("sequence"), reverse=True)
-    return page(movements, limit, itemgetter("sequence"), dict)
+    return sorted(found, key=itemgetter("sequence"), reverse=True)
 
 
 def _movement(sequence: int, at: int, kind: str, **changes: Any) -> dict[str, Any]:
@@ -86,14 +97,16 @@ def _outcomes(connection: Connection, stored: StoredCampaign, below: int, limit:
     ]
 
 
-def _grants(connection: Connection, stored: StoredCampaign, below: int, limit: int) -> list[dict[str, Any]]:
-    movements = []
-    for row in connection.execute(_newest(select(tables.grant), tables.grant, stored, below, limit)):
+def _grants(
+    connection: Connection, stored: StoredCampaign, below: int, limit: int, *wanted: ColumnElement[bool]
+) -> list[dict[str, Any]]:
+    found = []
+    for row in connection.execute(_newest(select(tables.grant).where(*wanted), tables.grant, stored, below, limit)):
         amounts = [row.amount if index == row.resource else 0 for index in range(len(stored.campaign.resources))]
         column = "granted" if row.kind == "budget" else "spent"
         change = {column: by_resource(stored.campaign, amounts)}
-        movements.append(_movement(row.sequence, row.at, row.kind, reason=row.reason, **change))
-    return movements
+        found.append(_movement(row.sequence, row.at, row.kind, reason=row.reason, **change))
+    return found
 
 
 def _pruned(connection: Connection, stored: StoredCampaign, below: int) -> list[dict[str, Any]]:
@@ -106,15 +119,22 @@ def _pruned(connection: Connection, stored: StoredCampaign, below: int) -> list[
     return [_movement(opening.last_number, opening.last_at, "opening", reason=reason, spent=spent)]
 
 
-def decisions(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
+def decisions(
+    connection: Connection,
+    campaign_id: str,
+    *,
+    selection: Selection = ALL,
+    limit: int,
+    cursor: str | None = None,
+) -> dict[str, Any]:
     """Decisions with their status, newest first."""
-    stored, decision = stored_campaign(connection, campaign_id), tables.decision
-    below = number_cursor(cursor) or stored.sequence + 1
-    rows = fetch(connection, _newest(select(decision), decision, stored, below, limit))
+    stored = stored_campaign(connection, campaign_id)
+    rows, following = newest(connection, stored, selection, number_cursor(cursor), limit)
     records = records_of(connection, stored, rows)
-    return page(
-        records, limit, lambda record: record.row["sequence"], lambda record: decision_item(stored.campaign, record)
-    )
+    return {
+        "items": [decision_item(stored.campaign, record) for record in records],
+        "next_cursor": None if following is None else to_cursor(following),
+    }
 
 
 def decision(connection: Connection, campaign_id: str, decision_id: str) -> dict[str, Any]:
@@ -155,6 +175,7 @@ def decision_item(campaign: Campaign, record: DecisionRecord) -> dict[str, Any]:
     row = record.row
     return {
         **answer_of(campaign, row, False),
+        "sequence": row["sequence"],
         "decided_at": moment_text(row["decided_at"]),
         "status": "null" if row["arm_id"] is None else record.status,
         "reward": record.reward,

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from service.domain.campaign import PAUSED, RETIRED, Campaign
+from service.domain.campaign import PAUSED, RETIRED, Campaign, names_of
 from service.limits import TIMELINE_ARMS_MAX
 from service.reads.log_sums import DecisionSums, OutcomeSums, Segment, log_sums, merged
 from service.reads.shared import StoredCampaign, by_resource, moment_or_none, prices, stored_campaign
@@ -27,6 +27,7 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
     campaign, opening = stored.campaign, opening_of(connection, stored.campaign.number)
     whole = merged([*log_sums(connection, stored, opening).segments, _pruned(opening)])
     count = sum(plays.total for plays in whole.decisions.values())
+    declared = {arm["id"]: arm for arm in campaign.config["arms"]}
     inactive = {campaign.arms[index]: why for index, why in campaign.inactive.items()}
     items = []
     for arm in [*campaign.arms, *(arm for arm in whole.decisions if arm not in campaign.arm_index)]:
@@ -34,6 +35,7 @@ def arms(connection: Connection, campaign_id: str) -> dict[str, Any]:
         items.append(
             {
                 "id": arm,
+                **names_of(declared.get(arm, {})),
                 "decisions": plays.total if plays else 0,
                 "share": plays.total / count if plays else 0.0,
                 **_means(campaign, whole.outcomes.get(arm)),
@@ -131,6 +133,11 @@ def timeline(connection: Connection, campaign_id: str, *, points: int) -> dict[s
                 "plays": sum(sums.total for arm, sums in plays.items() if arm is not None),
                 "arms": {arm: sums.total for arm, sums in plays.items() if arm in shown},
                 "reward": reward,
+                "arm_rewards": {
+                    arm: _unscaled(campaign, sums.reward, sums.rewards)
+                    for arm, sums in part.outcomes.items()
+                    if arm in shown and sums.rewards
+                },
                 "granted": by_resource(campaign, granted),
                 "spent": by_resource(campaign, spent),
                 "prices": quoted,

@@ -60,6 +60,34 @@ class Sums:
         return spread / self.count
 
 
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Reward per unit of a cost of one group, with the variance of its linear approximation (the delta method)."""
+
+    reward: Sums
+    cost: Sums
+    products: float  # the sum of reward times cost
+
+    @property
+    def count(self) -> int:
+        """The number of decisions."""
+        return self.reward.count
+
+    @property
+    def mean(self) -> float | None:
+        """The reward per unit; None if nothing was spent."""
+        return self.reward.total / self.cost.total if self.cost.total > 0.0 else None
+
+    @property
+    def variance(self) -> float:
+        """The variance of `mean`: of the residuals reward - mean * cost, whose sum is 0, per squared mean cost."""
+        ratio = self.mean
+        if self.count < 2 or ratio is None:
+            return float("inf")
+        squares = self.reward.squares - 2.0 * ratio * self.products + ratio * ratio * self.cost.squares
+        return max(squares, 0.0) * self.count / (self.count - 1) / self.cost.total**2
+
+
 class Group(NamedTuple):
     """One side of a comparison."""
 
@@ -67,6 +95,7 @@ class Group(NamedTuple):
     plays: int
     open: int  # without an outcome that was learnt, so far or for good
     quantities: Sequence[Sums]  # the reward, then the costs
+    ratios: Sequence[Ratio]  # the reward per unit of each cost
 
 
 def _compared(connection: Connection, stored: StoredCampaign, terms: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +104,7 @@ def _compared(connection: Connection, stored: StoredCampaign, terms: dict[str, A
     after = _start(connection, stored)
     held_out, policy = (_group(connection, stored, after, of_holdout=of) for of in (True, False))
     differences = [_difference(a, b) for a, b in zip(policy.quantities, held_out.quantities, strict=True)]
+    per_cost = [_difference(a, b) for a, b in zip(policy.ratios, held_out.ratios, strict=True)]
     base = held_out.quantities[0].mean
     relative = None
     if base and base > 0 and differences[0]["value"] is not None:
@@ -88,6 +118,7 @@ def _compared(connection: Connection, stored: StoredCampaign, terms: dict[str, A
             "reward": differences[0],
             "relative": relative,
             "costs": dict(zip(names[1:], differences[1:], strict=True)),
+            "reward_per_cost": dict(zip(names[1:], per_cost, strict=True)),
         },
     }
 
@@ -119,6 +150,7 @@ def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_hol
     units = [1, *[ONE] * len(campaign.resources)]
     columns = [element(connection, outcome.c.taught, index, Double) / unit for index, unit in enumerate(units)]
     sums = [total for column in columns for total in (func.sum(column), func.sum(column * column))]
+    sums += [func.sum(columns[0] * column) for column in columns[1:]]
     row = connection.execute(
         select(func.count(), *sums)
         .select_from(decision)
@@ -128,8 +160,14 @@ def _group(connection: Connection, stored: StoredCampaign, after: int, *, of_hol
     known, count = int(row[0]), int(row[0]) + decisions - plays
     pairs = [(float(row[1 + 2 * i] or 0), float(row[2 + 2 * i] or 0)) for i in range(len(columns))]
     total, squares = _unscaled(campaign, known, *pairs[0])
-    quantities = [Sums(count, total, squares), *(Sums(count, *pair) for pair in pairs[1:])]
-    return Group(decisions, plays, plays - known, quantities)
+    reward, costs = Sums(count, total, squares), [Sums(count, *pair) for pair in pairs[1:]]
+    low, high = campaign.config["reward"]["min"], campaign.config["reward"]["max"]
+    products = [
+        low * cost.total + (high - low) * float(product or 0)
+        for cost, product in zip(costs, row[1 + 2 * len(columns) :], strict=True)
+    ]
+    ratios = [Ratio(reward, cost, product) for cost, product in zip(costs, products, strict=True)]
+    return Group(decisions, plays, plays - known, [reward, *costs], ratios)
 
 
 def _unscaled(campaign: Campaign, count: int, total: float, squares: float) -> tuple[float, float]:
@@ -139,7 +177,7 @@ def _unscaled(campaign: Campaign, count: int, total: float, squares: float) -> t
     return count * low + span * total, count * low * low + 2 * low * span * total + span * span * squares
 
 
-def _difference(left: Sums, right: Sums) -> dict[str, float | None]:
+def _difference(left: Sums | Ratio, right: Sums | Ratio) -> dict[str, float | None]:
     """The difference of two means with an interval that allows for unequal variances (Welch 1947)."""
     if left.mean is None or right.mean is None:
         return {"value": None, "lower": None, "upper": None}
@@ -163,6 +201,7 @@ def _shown(group: Group, names: Sequence[str]) -> dict[str, Any]:
         "open": group.open,
         "mean_reward": reward,
         "mean_cost": None if reward is None else dict(zip(names[1:], costs, strict=True)),
+        "reward_per_cost": dict(zip(names[1:], (ratio.mean for ratio in group.ratios), strict=True)),
     }
 
 

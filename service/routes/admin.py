@@ -17,6 +17,7 @@ from service.limits import TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
 from service.openapi import OCTETS, documented, gives_octets, streams, takes
 from service.problems import NotFound
 from service.responses import Json, parsed
+from service.routes.selecting import SELECTING, Selected, only_parameters
 from service.schemas import admin as bodies
 
 router = APIRouter(prefix="/admin", tags=["admin"])
@@ -83,9 +84,12 @@ async def list_arms(request: Request, campaign_id: ReadableCampaign) -> Response
 
 
 @router.get("/campaigns/{campaign_id}/decisions", **documented(bodies.DecidedPage, 404, 422))
-async def list_decisions(request: Request, campaign_id: ReadableCampaign, page: PageQuery) -> Response:
-    """List decisions and their outcomes, newest first."""
-    return await show(request, reads.decisions, campaign_id, **page)
+async def list_decisions(
+    request: Request, campaign_id: ReadableCampaign, page: PageQuery, selection: Selected
+) -> Response:
+    """List decisions and their outcomes, newest first. With `arm` or `status`, a page may have fewer than `limit`."""
+    only_parameters(request, "limit", "cursor", *SELECTING)
+    return await show(request, reads.decisions, campaign_id, selection=selection, **page)
 
 
 @router.get("/campaigns/{campaign_id}/decisions/{decision_id}", **documented(bodies.DecidedDetail, 404))
@@ -104,10 +108,14 @@ async def show_decision(
     responses=streams([form.media_type for form in reads.FORMATS.values()], 401, 403, 404, 422, 503),
 )
 async def export_decisions(
-    request: Request, campaign_id: ReadableCampaign, form: Annotated[Format, Query(alias="format")] = "jsonl"
+    request: Request,
+    campaign_id: ReadableCampaign,
+    selection: Selected,
+    form: Annotated[Format, Query(alias="format")] = "jsonl",
 ) -> Response:
-    """Stream every decision up to now and its outcome, oldest first."""
-    export = await read(request, reads.export_start, campaign_id, form)
+    """Stream decisions up to now and their outcomes, oldest first: all of them, or those selected."""
+    only_parameters(request, "format", *SELECTING)
+    export = await read(request, reads.export_start, campaign_id, form, selection)
     # The first page is read before the response starts, so that its errors are still answered with a problem.
     first = await read(request, reads.export_page, export, 0)
     kind = reads.FORMATS[form]

@@ -34,7 +34,12 @@ async def readyz(request: Request) -> Response:
     return Json({"status": "ready"})
 
 
-@router.get("/metrics", response_class=Response, responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503))
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=streams([CONTENT_TYPE.partition(";")[0]], 401, 403, 503),
+    openapi_extra={"x-unlimited-key": True},
+)
 async def show_metrics(request: Request) -> Response:
     """Show Prometheus metrics; a reader key is needed unless they are public."""
     if not components_of(request).settings.metrics_public:

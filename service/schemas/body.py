@@ -1,13 +1,22 @@
 """The base model of request bodies and the types of their fields."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    StringConstraints,
+)
+from pydantic_core import CoreSchema
 
 from cbwk_core.features.feature import NAME_LENGTH_MAX
 from service.ids import ID_PATTERN
-from service.limits import TEXT_LENGTH_MAX, VALUE_LENGTH_MAX
+from service.limits import METADATA_MAX, TEXT_LENGTH_MAX, UNIT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.times import moment_microseconds, moment_text
 
@@ -16,6 +25,18 @@ class Body(BaseModel):
     """A request body or a part of one. Strings are not numbers; NaN, infinity and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, hide_input_in_errors=True)
+
+
+class Change(Body):
+    """A request body that changes what it names. An absent field changes nothing, so the schema shows no defaults."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema without the defaults, which no change uses."""
+        made = handler(schema)
+        for field in handler.resolve_ref_schema(made).get("properties", {}).values():
+            field.pop("default", None)
+        return made
 
 
 def _printable(text: str) -> str:
@@ -49,6 +70,8 @@ UniqueIds = Annotated[list[Id], AfterValidator(_unique_ids), Field(json_schema_e
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH_MAX), AfterValidator(_printable)]
 Value = Annotated[str, StringConstraints(max_length=VALUE_LENGTH_MAX)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_LENGTH_MAX), AfterValidator(_printable)]
+Unit = Annotated[str, StringConstraints(min_length=1, max_length=UNIT_LENGTH_MAX), AfterValidator(_printable)]
+Metadata = Annotated[dict[Name, Value], Field(max_length=METADATA_MAX)]
 Moment = Annotated[
     str,
     AfterValidator(lambda text: moment_text(moment_microseconds(text))),

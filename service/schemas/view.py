@@ -47,16 +47,17 @@ def _example_of(annotation: Any) -> Any:
 class Page(View):
     """One page of a list; `next_cursor` fetches the next page and is null on the last."""
 
-    next_cursor: str | None
+    next_cursor: str | None = Field(description="`cursor` of the next page; null on the last")
 
 
 def page(name: str, item: type[View], description: str) -> type[Page]:
     """Return the model of one page of these items."""
     items: Any = GenericAlias(list, (item,))
-    return create_model(name, __base__=Page, __doc__=description, __module__=item.__module__, items=(items, ...))
+    listed = (items, Field(description=description))
+    return create_model(name, __base__=Page, __doc__=description, __module__=item.__module__, items=listed)
 
 
-def shown(example: Any, description: str | None = None) -> Any:
+def shown(example: Any, description: str) -> Any:
     """Return a required field with this example."""
     return Field(examples=[example], description=description)
 

@@ -14,10 +14,10 @@ from service.store import tables
 from service.store.statements import Row
 
 
-def add_campaign(connection: Connection, campaign_id: str, now: int) -> int | None:
+def add_campaign(connection: Connection, campaign_id: str, now: int, portfolio: int | None = None) -> int | None:
     """Add a campaign and return its number; None if there is one with this id, also by a transaction just before."""
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    row = insert(tables.campaign).values(id=campaign_id, created_at=now).on_conflict_do_nothing()
+    row = insert(tables.campaign).values(id=campaign_id, created_at=now, portfolio=portfolio).on_conflict_do_nothing()
     number: int | None = connection.execute(row.returning(tables.campaign.c.number)).scalar()
     return number
 
@@ -53,3 +53,25 @@ def config_of(connection: Connection, number: int, version: int) -> tuple[str, d
         .where(campaign.c.number == number, config.c.version == version)
     ).one()
     return campaign_id, json.loads(body)
+
+
+def portfolio_number(connection: Connection, portfolio_id: str) -> int | None:
+    """The number of the portfolio with this id."""
+    campaign = tables.campaign
+    query = select(campaign.c.number).where(campaign.c.id == tables.PORTFOLIO_PREFIX + portfolio_id)
+    number: int | None = connection.execute(query).scalar()
+    return number
+
+
+def portfolio_of(connection: Connection, number: int) -> int | None:
+    """The number of the portfolio of a campaign."""
+    campaign = tables.campaign
+    found: int | None = connection.execute(select(campaign.c.portfolio).where(campaign.c.number == number)).scalar()
+    return found
+
+
+def members_of(connection: Connection, portfolio: int) -> list[tuple[int, tuple[str, ...]]]:
+    """The campaigns of a portfolio, in the order of their creation: their numbers and the ids of their resources."""
+    query = states(with_config=True).where(tables.campaign.c.portfolio == portfolio)
+    found = [(row.campaign, json.loads(row.config)["resources"]) for row in connection.execute(query)]
+    return [(number, tuple(resource["id"] for resource in resources)) for number, resources in found]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from service.settings import Settings
 from service.store import locking, postgresql, sqlite
 from service.store.errors import DatabaseUnreachable, DatabaseUnusable, DatabaseUrlInvalid
-from service.store.postgresql import PostgresqlWriter, postgresql_engine
+from service.store.postgresql import PostgresqlWriter, Timelines, postgresql_engine
 from service.store.sqlite import SqliteWriter, sqlite_engine
 from service.store.statements import Row
 from service.store.writer import is_dedicated
@@ -26,6 +28,12 @@ from service.store.writer import is_dedicated
 # The number of the advisory lock, which no other program in the same database uses: "cbwk" in ASCII.
 _ADVISORY_LOCK = 0x6362776B
 _NOW_MICROS = text(postgresql.NOW_MICROS)
+# Several hosts in a URL as libpq reads it, which SQLAlchemy has among the options instead.
+_SEVERAL_HOSTS = re.compile(r"(?P<before>[a-z0-9+]+://([^/?#]*@)?)(?P<hosts>[^/?#@]*,[^/?#@]*)(?P<after>([/?#].*)?)")
+_HOST = re.compile(r"[\w.-]+(:\d{1,5})?", re.ASCII)
+# Of these hosts only the primary takes writes. In random order, so that a primary that was replaced, came back and is
+# refused does not keep every new connection from the next host.
+_AMONG_HOSTS = {"target_session_attrs": "read-write", "load_balance_hosts": "random"}
 
 
 class Database:
@@ -121,8 +129,9 @@ class Database:
     @classmethod
     def _open_postgresql(cls, url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any]) -> Self:
         # One connection is the engine's, and others have to write, too.
-        write_engine = postgresql_engine(url, max(2, pool_size), connect_seconds, session, read_only=False)
-        read_engine = postgresql_engine(url, pool_size, connect_seconds, session, read_only=True)
+        open_engine = partial(postgresql_engine, url, timelines=Timelines())
+        write_engine = open_engine(max(2, pool_size), connect_seconds, session, read_only=False)
+        read_engine = open_engine(pool_size, connect_seconds, session, read_only=True)
         timeout_ms = session["lock_timeout"]
         database = cls(
             url, write_engine, read_engine, path=None, wait_seconds=connect_seconds, lock_timeout_ms=timeout_ms
@@ -165,6 +174,11 @@ class Database:
         return self._url.render_as_string(hide_password=False)
 
     @property
+    def shown_url(self) -> str:
+        """The URL without its password, for the log."""
+        return self.private_url if self.path is not None else self._url.render_as_string(hide_password=True)
+
+    @property
     def dialect(self) -> Literal["sqlite", "postgresql"]:
         """The kind of database."""
         return "postgresql" if self.path is None else "sqlite"
@@ -198,19 +212,43 @@ class Database:
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
 
     def lock_rows(
-        self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool = False
+        self,
+        connection: Connection,
+        numbers: Sequence[int],
+        *,
+        timeout_ms: int,
+        fresh: bool = False,
+        portfolios: bool = False,
     ) -> list[Row]:
         """Lock campaigns until the transaction ends and return their states; see `service.store.locking`.
 
         `fresh`: the transaction has done nothing yet, so that the savepoint it began with can be used.
+        `portfolios`: the numbers are those of portfolios.
         """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
-            return locking.states(connection, numbers, lock=False)
+            return locking.states(connection, numbers, lock=False, portfolios=portfolios)
         return locking.lock_rows(
             connection,
             numbers,
             timeout_ms=None if timeout_ms == self._lock_timeout_ms else timeout_ms,
             savepoint=not fresh or not is_dedicated(connection),
+            portfolios=portfolios,
+        )
+
+    def lock_free_rows(self, connection: Connection, numbers: Sequence[int]) -> list[Row]:
+        """Lock those campaigns that are free until the transaction ends and return their states; never waits."""
+        if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
+            return locking.states(connection, numbers, lock=False)
+        return locking.lock_free_rows(connection, numbers)
+
+    def wait_for_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool) -> bool:
+        """Lock campaigns as soon as they are free; False, with none locked, if one is not free in time.
+
+        `fresh`: as in `lock_rows`. The transaction must not have locked another campaign.
+        """
+        savepoint = not fresh or not is_dedicated(connection)
+        return self.dialect == "sqlite" or locking.wait_for_rows(
+            connection, numbers, timeout_ms=timeout_ms, savepoint=savepoint
         )
 
     @staticmethod
@@ -232,9 +270,8 @@ class Database:
         """One line on an error for which `is_connection_error` holds."""
         if isinstance(error, DatabaseUnreachable):
             return str(error)
-        if isinstance(error, DBAPIError) and postgresql.is_shared(error.orig):
-            return postgresql.SHARED
-        return "the database did not answer; try again"
+        reason = postgresql.away_reason(error.orig) if isinstance(error, DBAPIError) else None
+        return reason or "the database did not answer; try again"
 
     @staticmethod
     def is_file_error(error: BaseException) -> bool:
@@ -251,12 +288,22 @@ def clock_micros(connection: Connection) -> int:
 
 
 def _parse(url: str) -> URL:
+    several = _SEVERAL_HOSTS.fullmatch(url)
+    hosts = several["hosts"].split(",") if several else []
     try:
-        parsed = make_url(url)
+        parsed = make_url(several["before"] + several["after"] if several else url)
     except (ArgumentError, ValueError):
         # Without the cause: its text may contain a password.
         raise DatabaseUrlInvalid("the database URL cannot be read") from None
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        if not all(map(_HOST.fullmatch, hosts)):
+            raise DatabaseUrlInvalid(
+                "several hosts are names or IPv4 addresses: postgresql://…@host1:port1,host2:port2/…"
+            )
+        if hosts:
+            parsed = parsed.update_query_dict({"host": hosts})
+        if len(parsed.normalized_query.get("host", ())) > 1:
+            parsed = parsed.set(query={**_AMONG_HOSTS, **parsed.query})
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise DatabaseUrlInvalid("the database URL must begin with sqlite:/// or postgresql://")

@@ -1,16 +1,22 @@
-"""The lock of a campaign is its row of `campaign_state`. Locks are taken in the order of numbers, against deadlocks.
+"""The lock of a campaign is its row of `campaign_state`.
 
-A campaign whose lock is not free within the timeout is left out, so that one frozen process stops only the campaigns it
-holds; each campaign is then waited for separately, up to the timeout. A session that has been silent in its transaction
-for longer than the idle limit counts as frozen and is terminated. Rows that other transactions committed are read after
-the lock, in later statements: a statement that waits for a lock sees the rest of the database as it was before.
+Before them a transaction locks the portfolios of its campaigns, in their order: rows of `portfolio_state`.
+
+Against deadlocks, a transaction that has locked a campaign waits for no other, unless it takes all its locks in the
+order of numbers: `lock_free_rows` never waits, and `wait_for_rows` comes before any other lock.
+
+`lock_rows` waits for each campaign in order. One whose lock is not free within the timeout is left out, so that one
+frozen process stops only the campaigns it holds; each campaign is then waited for separately, up to the timeout. A
+session that has been silent in its transaction for longer than the idle limit counts as frozen and is terminated. Rows
+that other transactions committed are read after the lock, in later statements: a statement that waits for a lock sees
+the rest of the database as it was before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Select, select, text
+from sqlalchemy import Connection, Select, Table, select, text
 from sqlalchemy.exc import DBAPIError
 
 from service.store import tables
@@ -18,13 +24,23 @@ from service.store.postgresql import LOCK_NOT_AVAILABLE, SAVEPOINT
 from service.store.statements import ListParameter, Prepared, Row
 
 
-def _states_among(numbers: ListParameter) -> Select[tuple[object, ...]]:
-    number = tables.campaign_state.c.campaign
-    return select(tables.campaign_state).where(numbers.has(number)).order_by(number)
+def _rows_among(table: Table, numbers: ListParameter) -> Select[tuple[object, ...]]:
+    return select(table).where(numbers.has(table.c.campaign)).order_by(table.c.campaign)
 
 
-_STATES = Prepared(_states_among)
-_STATES_LOCKED = Prepared(lambda numbers: _states_among(numbers).with_for_update())
+def _statements(table: Table) -> tuple[Prepared, Prepared]:
+    """The statements that read and that lock rows of a table."""
+    return (
+        Prepared(lambda numbers: _rows_among(table, numbers)),
+        Prepared(lambda numbers: _rows_among(table, numbers).with_for_update()),
+    )
+
+
+_STATES = _statements(tables.campaign_state)
+_PORTFOLIOS = _statements(tables.portfolio_state)
+_FREE_STATES_LOCKED = Prepared(
+    lambda numbers: _rows_among(tables.campaign_state, numbers).with_for_update(skip_locked=True)
+)
 # Terminates sessions whose client is silent inside a transaction. PostgreSQL's own timeout misses some, and their locks
 # would stay: a session inside a COPY or a pipeline is not idle, and a Flush after the end of a statement, which psycopg
 # sends to end a pipeline, stops the timer that the end of the statement has started.
@@ -37,44 +53,74 @@ _END_FROZEN = text(
 )
 
 
-def lock_rows(connection: Connection, numbers: Sequence[int], *, timeout_ms: int | None, savepoint: bool) -> list[Row]:
+def lock_rows(
+    connection: Connection,
+    numbers: Sequence[int],
+    *,
+    timeout_ms: int | None,
+    savepoint: bool,
+    portfolios: bool = False,
+) -> list[Row]:
     """Lock campaigns on PostgreSQL until the transaction ends and return the states of those that were free in time.
 
-    timeout_ms: None for the session's own. savepoint: whether to create one before.
+    timeout_ms: None for the session's own. savepoint: whether to create one before. portfolios: these are portfolios.
     """
     before = [] if timeout_ms is None else [f"SET LOCAL lock_timeout = {timeout_ms:d}"]
     if savepoint:
         before.append(f"SAVEPOINT {SAVEPOINT}")
     if before:
         execute_script(connection, "; ".join(before))
-    rows = _lock_or_none(connection, numbers)
+    rows = _lock_or_none(connection, numbers, portfolios)
     if rows is not None:
         # The savepoint stays open: locking a row in one subtransaction and updating it in another is slower.
         return rows
     locked: list[Row] = []
     for number in sorted(set(numbers)) if len(numbers) > 1 else ():
-        locked += _lock_or_none(connection, [number]) or []
+        locked += _lock_or_none(connection, [number], portfolios) or []
         execute_script(connection, f"SAVEPOINT {SAVEPOINT}")
     return locked
 
 
-def states(connection: Connection, numbers: Sequence[int], *, lock: bool) -> list[Row]:
-    """The states of campaigns, in the order of their numbers."""
+def lock_free_rows(connection: Connection, numbers: Sequence[int]) -> list[Row]:
+    """Lock those campaigns on PostgreSQL that no other transaction has locked, and return their states."""
+    return _FREE_STATES_LOCKED.fetch(connection, sorted(set(numbers))) if numbers else []
+
+
+def wait_for_rows(connection: Connection, numbers: Sequence[int], *, timeout_ms: int, savepoint: bool) -> bool:
+    """Lock campaigns on PostgreSQL, each as soon as it is free; False, with none locked, if one is not free in time."""
+    listed = ", ".join(f"{number:d}" for number in sorted(set(numbers)))
+    before = f"SAVEPOINT {SAVEPOINT}; " if savepoint else ""
+    rows = f"SELECT FROM campaign_state WHERE campaign IN ({listed}) ORDER BY campaign FOR UPDATE"
+    try:
+        execute_script(connection, f"{before}SET LOCAL lock_timeout = {timeout_ms:d}; {rows}")
+    except DBAPIError as error:
+        _give_up(connection, error)
+        return False
+    return True
+
+
+def states(connection: Connection, numbers: Sequence[int], *, lock: bool, portfolios: bool = False) -> list[Row]:
+    """The states of campaigns, or of portfolios, in the order of their numbers."""
     if not numbers:
         return []
-    return (_STATES_LOCKED if lock else _STATES).fetch(connection, sorted(set(numbers)))
+    return (_PORTFOLIOS if portfolios else _STATES)[lock].fetch(connection, sorted(set(numbers)))
 
 
-def _lock_or_none(connection: Connection, numbers: Sequence[int]) -> list[Row] | None:
+def _lock_or_none(connection: Connection, numbers: Sequence[int], portfolios: bool) -> list[Row] | None:
     """The locked rows; None, with nothing locked since the last savepoint, if a lock was not free in time."""
     try:
-        return states(connection, numbers, lock=True)
+        return states(connection, numbers, lock=True, portfolios=portfolios)
     except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
-            raise
-        execute_script(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        connection.execute(_END_FROZEN)
+        _give_up(connection, error)
         return None
+
+
+def _give_up(connection: Connection, error: DBAPIError) -> None:
+    """Release what was locked since the last savepoint, if the error is that a lock was not free in time."""
+    if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+        raise error
+    execute_script(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
+    connection.execute(_END_FROZEN)
 
 
 def execute_script(connection: Connection, statements: str) -> None:

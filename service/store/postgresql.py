@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any, ClassVar
 
 import psycopg
+from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import BytesBinaryDumper
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -29,7 +31,10 @@ _HISTORY = "SELECT system_identifier, left(pg_walfile_name(pg_current_wal_lsn())
 # A pooler in transaction mode gives each transaction another session: time limits, prepared statements and the timeline
 # that the service knows of its connection are then those of other sessions.
 SHARED = "a pooler shares the sessions of PostgreSQL; it must keep one per connection (PgBouncer: pool_mode = session)"
+# A primary that was replaced by its standby may come back and take writes that no other server has.
+REPLACED = "the server is a primary that another one has replaced; it takes no writes of ours"
 _SESSION = "cbwk_session"  # the key of a connection's `info` under which the process of its session is
+_WARNINGS = "cbwk_warnings"  # and the key of the list of the server's warnings
 # A dedicated connection that was idle for longer is probed first, so that a restart of the server fails no request.
 IDLE_SECONDS_MAX = 1.0
 # A peer that stops responding is given up after this time; otherwise its connection would block a request for ever.
@@ -48,6 +53,7 @@ class PostgresqlWriter(Writer):
     _begun_at_micros = 0  # by the server's clock
     _used_at = 0.0
     _session: object = None  # the process of the connection's session
+    _warnings: list[str | None]  # of the server, since the list was cleared
 
     def now_micros(self) -> int:
         """The time at which the transaction began."""
@@ -56,7 +62,7 @@ class PostgresqlWriter(Writer):
     def _connect(self) -> Connection:
         self._used_at = time.monotonic()
         connection = super()._connect()
-        self._session = connection.info[_SESSION]
+        self._session, self._warnings = connection.info[_SESSION], connection.info[_WARNINGS]
         return connection
 
     def _begin(self, connection: Connection, owner: object) -> None:
@@ -92,9 +98,12 @@ class PostgresqlWriter(Writer):
 
     def _commit(self, connection: Connection) -> None:
         if driver_of(connection).info.transaction_status != TransactionStatus.IDLE:
+            self._warnings.clear()
             cursor = self._run(connection, "COMMIT")
             status = cursor.statusmessage
             cursor.close()
+            if self._warnings:  # the wait for a synchronous standby was cancelled: no other server may have the rows
+                raise DatabaseUnreachable(f"the commit is in doubt: {self._warnings[0]}")
             # After a failed statement the server answers ROLLBACK, which the driver does not treat as an error.
             if status != "COMMIT":
                 raise RuntimeError("a transaction in which something has failed cannot be committed")
@@ -105,10 +114,38 @@ class PostgresqlWriter(Writer):
         return execute(connection, statement, None, prepare=False)
 
 
+class Timelines:
+    """The newest timeline of each cluster to which a process has connected."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, str] = {}
+        self._lock = Lock()
+
+    def check(self, history: object) -> None:
+        """Raise psycopg's OperationalError for a server whose timeline is older than one seen before."""
+        if not isinstance(history, tuple):  # a standby, or a server that does not say
+            return
+        cluster, timeline = history
+        with self._lock:
+            if timeline < self._newest.setdefault(cluster, timeline):
+                raise psycopg.OperationalError(REPLACED)
+            self._newest[cluster] = timeline
+
+
 def postgresql_engine(
-    url: URL, pool_size: int, connect_seconds: int, session: dict[str, Any], *, read_only: bool
+    url: URL,
+    pool_size: int,
+    connect_seconds: int,
+    session: dict[str, Any],
+    *,
+    read_only: bool,
+    timelines: Timelines | None = None,
 ) -> Engine:
-    """Connections with these session settings: snapshots if read_only, else READ COMMITTED transactions."""
+    """Connections with these session settings: snapshots if read_only, else READ COMMITTED transactions.
+
+    Engines with the same `timelines` refuse a server whose timeline is older than that of an earlier connection.
+    """
+    known = timelines or Timelines()
     options = {
         "application_name": "cbwk",
         "client_encoding": "UTF8",
@@ -142,6 +179,15 @@ def postgresql_engine(
         for name, value in session.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
         record.info[HISTORY] = _history(connection)
+        known.check(record.info[HISTORY])
+        warnings: list[str | None] = []
+        record.info[_WARNINGS] = warnings
+
+        def noticed(notice: Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                warnings.append(notice.message_primary)
+
+        connection.add_notice_handler(noticed)
         record.info[_SESSION] = _session_of(connection)
         if record.info[_SESSION] != session_before:
             raise psycopg.OperationalError(SHARED)
@@ -186,6 +232,13 @@ def _history(connection: psycopg.Connection[Any]) -> object:
 def is_shared(error: BaseException | None) -> bool:
     """Whether the error shows that the session belongs to several connections."""
     return isinstance(error, psycopg.Error) and (error.sqlstate in OTHER_SESSION or str(error) == SHARED)
+
+
+def away_reason(error: BaseException | None) -> str | None:
+    """What an operator must know of an error for which the server is not used; None if there is nothing to add."""
+    if is_shared(error):
+        return SHARED
+    return REPLACED if str(error) == REPLACED else None
 
 
 def is_unavailable(error: psycopg.Error) -> bool:

@@ -44,7 +44,7 @@ ROLES = ("decider", "reader", "admin")
 
 # These tables have no foreign key: their rows are added under the lock of the campaign's state, so that the campaign
 # exists, and the check of a key would take a quarter of PostgreSQL's time for a row.
-_HOT = ("decision", "outcome")
+_HOT = ("decision", "outcome", "portfolio_call")
 # Small rows that change often: SQLite stores them in the order of their key, without a separate index.
 _IN_KEY_ORDER = ("account", "window_account")
 
@@ -65,14 +65,19 @@ def _of_campaign(name: str, *columns: Column[object] | CheckConstraint | UniqueC
     )
 
 
+# A portfolio has a number among those of campaigns, and rows of `config`, `account`, `window_account`, `grant` and
+# `change`; its id begins with PORTFOLIO_PREFIX, which no id of a campaign does.
 campaign = Table(
     "campaign",
     metadata,
     Column("number", Integer, primary_key=True),
     Column("id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("portfolio", Integer, nullable=True),  # the number of the portfolio of a campaign; it never changes
     UniqueConstraint("id"),
+    Index("ix_campaign_portfolio", "portfolio"),
 )
+PORTFOLIO_PREFIX = "portfolio/"
 
 # All versions of a campaign's configuration; `campaign_state` names the current one.
 config = _of_campaign(
@@ -101,6 +106,23 @@ campaign_state = Table(
     ForeignKeyConstraint(["campaign"], ["campaign.number"]),
     CheckConstraint("status IN ('active', 'paused', 'archived')", name="status"),
     CheckConstraint("sequence >= 0 AND round >= 0", name="counts"),
+)
+
+# One row per portfolio. Its lock is taken before those of its campaigns, so that these serialise.
+portfolio_state = Table(
+    "portfolio_state",
+    metadata,
+    Column("campaign", Integer, primary_key=True, autoincrement=False),  # its own number
+    Column("config_version", Integer, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("call", BigInteger, nullable=False),  # the last one of `portfolio_call`
+    Column("numbers", LargeBinary, nullable=False),  # float64, cbwk_core.shared_prices
+    Column("expected", BigInteger, nullable=False),  # decisions of all its campaigns at their ends, an estimate
+    Column("expected_at", BigInteger, nullable=False),  # when it was made; 0: never
+    Column("last_event_at", BigInteger, nullable=False),
+    Column("traffic", LargeBinary, nullable=False),  # as in `campaign_state`
+    ForeignKeyConstraint(["campaign"], ["campaign.number"]),
+    CheckConstraint("sequence >= 0 AND call >= 0", name="counts"),
 )
 
 account = _of_campaign(
@@ -162,6 +184,15 @@ decision = _of_campaign(
     # Generated ids grow with time, so that new rows of all campaigns are at one place of the index.
     UniqueConstraint("decision_id", "campaign"),
     CheckConstraint("probability > 0 AND probability <= 1.000001", name="probability"),
+    key="sequence",
+)
+
+# What the portfolio of a campaign contributed to one call of the policy: see domain.portfolio.
+portfolio_call = _of_campaign(
+    "portfolio_call",
+    Column("sequence", BigInteger, nullable=False),  # of the first decision of the call
+    Column("call", BigInteger, nullable=False),  # among those of the portfolio, without gaps
+    Column("numbers", LargeBinary, nullable=False),
     key="sequence",
 )
 
@@ -307,6 +338,44 @@ api_key = Table(
     Column("requests_per_second", Float, nullable=True),  # NULL: any number
     UniqueConstraint("digest"),
     CheckConstraint("role IN ('decider', 'reader', 'admin')", name="role"),
+)
+
+# Addresses that get messages.
+webhook = Table(
+    "webhook",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("events", Text, nullable=False),  # JSON array
+    Column("thresholds", Text, nullable=False),  # JSON array, in percent
+    Column("campaigns", Text, nullable=True),  # JSON array of campaign ids; NULL: all
+    Column("secret", Text, nullable=False),  # signs every message, so it is stored as it is
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Messages to webhooks, written by the transaction that they are about and sent afterwards.
+delivery = Table(
+    "delivery",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("webhook", Text, nullable=False),
+    Column("mark", Text, nullable=False),  # a webhook gets one message for each: see domain.notices
+    Column("id", Text, nullable=False),  # of the message, the same in every attempt
+    Column("event", Text, nullable=False),
+    Column("campaign_id", Text, nullable=True),
+    Column("body", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", BigInteger, nullable=True),  # of the next attempt, or when the present one has failed
+    Column("response_status", Integer, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("finished_at", BigInteger, nullable=True),
+    UniqueConstraint("webhook", "mark"),
+    ForeignKeyConstraint(["webhook"], ["webhook.id"]),
+    Index("ix_delivery_next_at", "next_at"),
+    CheckConstraint("status IN ('waiting', 'delivered', 'failed')", name="status"),
+    CheckConstraint("(next_at IS NULL) = (status <> 'waiting')", name="waiting"),
 )
 
 audit = Table(

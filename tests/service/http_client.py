@@ -15,6 +15,7 @@ from service.app import create_app
 from service.auth import KeyRing
 from service.engine import Engine
 from service.engine.commands import Answer, Command
+from service.metrics import Metrics
 from service.problems import Problem
 from service.settings import Settings
 from service.store import tables
@@ -79,10 +80,13 @@ def noted(database: Database, engine: NotingEngine, **settings: Any) -> Iterator
 def served(database: Database) -> Iterator[Client]:
     """Yield a client of the whole service."""
     with asyncio.Runner() as runner:
-        engine = runner.run(_started(database))
+        metrics = Metrics()
+        engine = runner.run(_started(database, metrics))
         # A slow machine must not fail a test; a test of the deadline sets its own.
         settings = Settings(request_deadline_ms=20_000)
-        app = create_app(settings, database=database, engine=engine, keyring=KeyRing(database, ADMIN_KEY))
+        app = create_app(
+            settings, database=database, engine=engine, keyring=KeyRing(database, ADMIN_KEY), metrics=metrics
+        )
         try:
             yield Client(app, runner)
         finally:
@@ -90,8 +94,9 @@ def served(database: Database) -> Iterator[Client]:
             runner.run(engine.stop())
 
 
-async def _started(database: Database) -> Engine:
-    engine = Engine(database, queue_max=1000, deadline_seconds=20, memory_bytes_max=2**28, lock_timeout_ms=500)
+async def _started(database: Database, metrics: Metrics) -> Engine:
+    limits = {"queue_max": 1000, "deadline_seconds": 20, "memory_bytes_max": 2**28, "lock_timeout_ms": 500}
+    engine = Engine(database, **limits, metrics=metrics)
     await engine.start()
     return engine
 

@@ -1,8 +1,9 @@
-"""A PostgreSQL server, a standby that follows it asynchronously, and an address that leads to one of them."""
+"""A PostgreSQL server, a standby that follows it, and URLs that lead to the primary: one address, or both hosts."""
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,14 +12,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 WAIT_SECONDS_MAX = 30.0
-_SOCKET = ".s.PGSQL.5432"
+PORT = 5432
+_SOCKET = f".s.PGSQL.{PORT}"
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Pair:
     owner: str | None  # the user of its processes, if we are root
     primary: str = "primary"  # names of their folders
     standby: str = "standby"
+    # Where each server listens, by the name of its folder: both at the usual port of an address of its own.
+    hosts: dict[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> Path:
@@ -39,6 +43,11 @@ class Pair:
     def url(self, name: str = "postgres") -> str:
         """Return the URL of a database at the address."""
         return f"postgresql://postgres@/{name}?host={self.address}"
+
+    def hosts_url(self, name: str = "postgres") -> str:
+        """Return the URL of a database on whichever of both hosts takes writes, the first primary first."""
+        hosts = ",".join(f"{host}:{PORT}" for host in self.hosts.values())
+        return f"postgresql://postgres@{hosts}/{name}?target_session_attrs=read-write"
 
     def lead_to(self, server: str) -> None:
         """Let the address lead to `primary` or `standby`."""
@@ -68,6 +77,17 @@ class Pair:
         self.execute(self.standby, "SELECT pg_promote()")
         self.lead_to(self.standby)
 
+    def replicate_synchronously(self, server: str, standbys: str) -> None:
+        """Let commits on a server wait for these standbys; "" for none."""
+        self.execute(server, f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
+        self.execute(server, "SELECT pg_reload_conf()")
+
+    def take_over(self) -> None:
+        """Kill the primary and promote the standby, which no other one follows yet."""
+        self.stop(self.primary)
+        self.replicate_synchronously(self.standby, "")
+        self.execute(self.standby, "SELECT pg_promote()")
+
     def exchange(self) -> None:
         """Replace the stopped primary by a standby of the promoted one."""
         self.primary, self.standby = self.standby, self.primary
@@ -86,9 +106,14 @@ class Pair:
         data, source = str(self.folder / self.standby), str(self.folder / self.primary)
         self._run("pg_basebackup", "-D", data, "-h", source, "-U", "postgres", "-R", "--no-sync", "-c", "fast")
         (self.folder / self.standby / f"{_SOCKET}.lock").unlink()  # of the primary, whose socket is in the same folder
-        log = str(self.folder / "standby.log")
-        self._run("pg_ctl", "-w", "-D", data, "-l", log, "-o", f'-h "" -k {data}', "start")
+        self.start(self.standby)
         self._until("SELECT count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'")
+
+    def start(self, server: str) -> None:
+        """Start a server that is stopped, as what it was."""
+        data, log = str(self.folder / server), str(self.folder / "standby.log")
+        options = f'-h "{self.hosts.get(server, "")}" -p {PORT} -k {data}'
+        self._run("pg_ctl", "-w", "-D", data, "-l", log, "-o", options, "start")
 
     def _run(self, program: str, *arguments: str) -> None:
         # Not to a pipe, which the server would keep open.
@@ -142,3 +167,17 @@ def new_pair() -> Iterator[Pair]:
         for server in ("primary", "standby"):
             pair.stop(server)
         shutil.rmtree(folder)
+
+
+@contextmanager
+def new_synchronous_pair() -> Iterator[Pair]:
+    """Start a pair that clients reach by both hosts; a commit on the primary waits for its standby."""
+    with new_pair() as pair:
+        network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # other tests have their own
+        pair.hosts = {"primary": f"{network}.1", "standby": f"{network}.2"}
+        for server in ("standby", "primary"):
+            pair.stop(server)
+        for server in ("primary", "standby"):
+            pair.start(server)
+        pair.replicate_synchronously("primary", "*")
+        yield pair

@@ -43,12 +43,14 @@ ANYBODY = dict.fromkeys(READER, 200)
 
 # By operation: its guard, its success status (the first and the later ones if they differ), its body.
 CAMPAIGN, BEHIND = "/campaigns/{campaign_id}", "/admin/campaigns/{campaign_id}"
+PORTFOLIO = "/portfolios/{portfolio_id}"
 ENDPOINTS = {
     "POST /decide": (DECIDER, 200, DECIDE),
     "POST /decide/batch": (DECIDER, 200, {"campaign_id": "c", "items": [{"context": [0, 0]}]}),
     "POST /feedback": (DECIDER, 200, FEEDBACK),
     "POST /feedback/batch": (DECIDER_BY_ITEM, 200, {"items": [FEEDBACK]}),
     "POST /campaigns": (ADMIN_OF_ALL, (201, 409), config("new")),
+    f"PUT {CAMPAIGN}": (ADMIN_OF_ALL, 200, config("c")),
     "GET /campaigns": (READER_OF_A_LIST, 200, None),
     f"GET {CAMPAIGN}": (READER, 200, None),
     f"PATCH {CAMPAIGN}": (ADMIN, 200, {"horizon": 2000}),
@@ -72,10 +74,21 @@ ENDPOINTS = {
     f"POST {BEHIND}/evaluations": (ADMIN, 202, {"candidates": [{"type": "uniform"}]}),
     f"GET {BEHIND}/evaluations": (READER, 200, None),
     f"GET {BEHIND}/evaluations/{{evaluation_id}}": (READER, 200, None),
+    "POST /portfolios": (ADMIN_OF_ALL, (201, 409), {"id": "new", "resources": [{"id": "usd", "budget": 5}]}),
+    "GET /portfolios": (READER_OF_ALL, 200, None),
+    f"GET {PORTFOLIO}": (READER_OF_ALL, 200, None),
+    f"PATCH {PORTFOLIO}": (ADMIN_OF_ALL, 200, {"resources": [{"id": "usd", "budget": 7}]}),
+    f"GET /admin{PORTFOLIO}/budget": (READER_OF_ALL, 200, None),
+    f"GET /admin{PORTFOLIO}/ledger": (READER_OF_ALL, 200, None),
+    f"GET /admin{PORTFOLIO}/verify": (READER_OF_ALL, 200, None),
     "POST /admin/keys": (ADMIN_OF_ALL, 201, {"name": "n", "role": "reader"}),
     "GET /admin/keys": (ADMIN_OF_ALL, 200, None),
     "GET /admin/key": (READER_OF_A_LIST, 200, None),
     "DELETE /admin/keys/{key_id}": (ADMIN_OF_ALL, 200, None),
+    "POST /admin/webhooks": (ADMIN_OF_ALL, 201, {"url": "https://1.1.1.1/", "events": ["campaign.ended"]}),
+    "GET /admin/webhooks": (ADMIN_OF_ALL, 200, None),
+    "DELETE /admin/webhooks/{webhook_id}": (ADMIN_OF_ALL, (200, 404), None),
+    "GET /admin/webhooks/{webhook_id}/deliveries": (ADMIN_OF_ALL, 200, None),
     "GET /admin/audit": (ADMIN_OF_ALL, 200, None),
     "GET /metrics": (READER_OF_ALL, 200, None),
     "GET /livez": (ANYBODY, 200, None),
@@ -92,6 +105,17 @@ KEYS = {
 UNDOCUMENTED = ("GET /dashboard", "GET /docs", "GET /openapi.json")
 
 
+def test_the_documented_keys_are_those_that_each_endpoint_accepts():
+    paths = create_app().openapi()["paths"]
+    for name, (found, *_) in ENDPOINTS.items():
+        method, _, path = name.partition(" ")
+        operation = paths[path][method.lower()]
+        needed = next(role for role in ROLES if found[role] == 200)
+        roles = [role for security in operation["security"] for (role,) in security.values()]
+        assert roles == ([] if found is ANYBODY else [needed, needed]), name
+        assert operation.get("x-unlimited-key", False) == (found["admin here"] == 403), name
+
+
 @pytest.fixture
 def database(sqlite_template, tmp_path):
     shutil.copyfile(sqlite_template, tmp_path / "cbwk.db")
@@ -106,8 +130,12 @@ def client(database):
             made = client("POST", "/campaigns", json=without_defaults(config(name)))
             assert made.status_code == 201, made.text
         assert client("POST", "/decide", json=DECIDE).status_code == 200
+        shared = {"id": "acme", "resources": [{"id": "usd", "budget": 5}]}
+        assert client("POST", "/portfolios", json=shared).status_code == 201
         with database.write() as connection:
             evaluation = {"campaign": 1, "id": "e", "status": "queued", "request": "{}", "progress": 0.0}
+            webhook = {"id": "w", "url": "https://1.1.1.1/", "events": "[]", "thresholds": "[]", "secret": "whsec_"}
+            connection.execute(tables.webhook.insert().values(**webhook, created_at=1))
             connection.execute(tables.evaluation.insert().values(**evaluation, created_at=1, beat_at=1))
         yield client
 
@@ -142,7 +170,9 @@ def test_an_endpoint_answers_every_kind_of_key_as_the_table_says(endpoint, clien
     good = good if isinstance(good, tuple) else (good, good)
     with database.write() as connection:
         victim, _ = create_key(connection, "to be revoked", "reader", None, now=1)
-    method, path = endpoint.format(campaign_id="c", decision_id="d", evaluation_id="e", key_id=victim).split()
+    method, path = endpoint.format(
+        campaign_id="c", decision_id="d", evaluation_id="e", portfolio_id="acme", key_id=victim, webhook_id="w"
+    ).split()
     if path == "/campaigns" and body is not None:
         body = without_defaults(body)
     found, expected, done = {}, {}, False

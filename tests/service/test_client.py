@@ -63,6 +63,7 @@ def client(server, name):
 
 
 def test_a_campaign_is_made_asked_paid_changed_and_ended(client, name):
+    assert client.ensure_campaign(campaign(name)).version == 1
     first = client.decide(name, [0.3, 0.6], explain=True)
     assert first.arm in ("a", "b")
     assert (first.round, first.hold, first.replayed, first.is_fallback) == (0, {"usd": 1}, False, False)
@@ -122,6 +123,7 @@ def test_each_refusal_has_its_error(client, server, name):
     held = client.decide(name, [0.1, 0.2])
     cases = [
         (CampaignExistsError, lambda: client.create_campaign(campaign(name))),
+        (CampaignExistsError, lambda: client.ensure_campaign(campaign(name, horizon=9))),
         (CampaignNotFoundError, lambda: client.decide("nobody", [0.1, 0.2], fallback="a")),
         (DecisionIdReusedError, lambda: client.decide(name, [0.9, 0.9], decision_id="d", fallback="a")),
         (FeedbackDiffersError, lambda: client.feedback(name, "d", reward=0)),

@@ -59,6 +59,31 @@ def _asked(client, path, body, headers):
     return answer.status_code, lines, answer.json()
 
 
+HINTS = {"the campaign": ("c", 200), "another campaign": ("d", 400), "nothing": ("", 400), "two": ("c, c", 400)}
+
+
+@pytest.mark.parametrize("hint", HINTS)
+@pytest.mark.parametrize("name", ["a decision", "several decisions", "an outcome", "several outcomes"])
+def test_a_header_that_names_another_campaign_than_the_body_is_400_on_both_ways(served, name, hint):
+    client, _ = served
+    path, body = REQUESTS[name]
+    value, status = HINTS[hint]
+    short, long = (_asked(client, path, body, headers | {"X-Campaign-Id": value}) for headers in (SHORT, LONG))
+    assert short == long
+    assert short[0] == status
+    assert status == 200 or short[2]["type"] == "urn:cbwk:problem:campaign-differs"
+
+
+def test_a_batch_of_feedback_without_the_header_may_have_several_campaigns(served):
+    client, _ = served
+    both = {"items": [REPORT, REPORT | {"campaign_id": "nobody"}]}
+    for headers in (SHORT, LONG):
+        status, _, answer = _asked(client, "/feedback/batch", both, headers)
+        assert status == 200
+        assert [item.get("status") for item in answer["results"]] == ["settled", None]
+        assert _asked(client, "/feedback/batch", both, headers | {"X-Campaign-Id": "c"})[0] == 400
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 def test_both_ways_give_the_same_answer_with_the_same_headers(served, name):
     client, _ = served

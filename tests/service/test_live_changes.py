@@ -284,6 +284,8 @@ def test_arms_can_be_paused_and_retired_even_if_the_budget_can_pay_none_of_the_o
     patch(call, arms=[{"id": "b", "status": "paused"}])
     assert refused(call, arms=[{"id": "b", "status": "active"}]) == ["arms"]
     assert refused(call, add_arms=[{"id": "n"}]) == ["add_arms"]
+    assert refused(call, add_arms=[{"id": "n", "display_name": "New"}]) == ["add_arms"]
+    patch(call, arms=[{"id": "a", "display_name": "A"}], resources=[{"id": "usd", "unit": "USD"}])
     patch(call, add_arms=[{"id": "n", "max_cost": {"usd": 0.1}}])
 
 

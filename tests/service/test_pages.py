@@ -36,6 +36,14 @@ def test_the_pages_are_open_and_run_nothing_but_our_files(client):
     assert "sha256" not in get(client, "/dashboard").headers["content-security-policy"]
 
 
+def test_the_root_leads_to_the_dashboard_and_the_favicon_to_the_icon(client):
+    for path, target in (("/", "/dashboard"), ("/favicon.ico", f"/{assets.address('icon.svg')}")):
+        answer = get(client, path)
+        assert answer.status_code == 307
+        assert urljoin(path, answer.headers["location"]) == target
+        assert get(client, target).status_code == 200
+
+
 @pytest.mark.parametrize("name", ["main.js", "style.css", "icon.svg", "plotly.min.js", "swagger-ui-bundle.js"])
 def test_a_file_may_be_kept_for_good_and_comes_compressed_to_those_who_take_it(client, name):
     address = urljoin("/dashboard", assets.address(name))

@@ -53,6 +53,9 @@ GOOD = {
     "/admin/campaigns/{campaign_id}/adjust": {"resource": "usd", "amount": 0.5, "reason": "billed twice"},
     "/admin/campaigns/{campaign_id}/evaluations": {"candidates": [{"type": "uniform"}]},
     "/admin/keys": {"name": "n", "role": "reader"},
+    "/admin/webhooks": {"url": "https://1.1.1.1/", "events": ["campaign.ended"]},
+    "/portfolios": {"resources": [{"id": "usd", "budget": 5}]},
+    "/portfolios/{portfolio_id}": {"resources": [{"id": "usd", "budget": 7}]},
 }
 
 schema = schemathesis.openapi.from_dict(create_app().openapi())
@@ -82,7 +85,7 @@ def aim(case, campaign=CAMPAIGN):
     if isinstance(case.body, dict) and case.body:
         names = sorted(case.body)
         name = names[chance // 4 % len(names)]
-        fresh = {"id": f"c{chance}"} if case.path == "/campaigns" else {}
+        fresh = {"id": f"c{chance}"} if case.path in ("/campaigns", "/portfolios") else {}
         good = GOOD[case.path]
         case.body = good | ({"campaign_id": campaign} if "campaign_id" in good else fresh) | {name: case.body[name]}
 
@@ -141,7 +144,8 @@ class Scenario(linked.as_state_machine()):
         if linked:
             case.path_parameters = path
         if isinstance(case.body, dict):
-            case.body = case.body | given | ({"id": f"c{next(self.numbers)}"} if case.path == "/campaigns" else {})
+            fresh = {"id": f"c{next(self.numbers)}"} if case.path in ("/campaigns", "/portfolios") else {}
+            case.body = case.body | given | fresh
         output = super().step(input)
         if linked:
             self.answered[case.operation.definition.raw["operationId"]].add(output.response.status_code)

@@ -39,7 +39,7 @@ def starting(folder):
     parent = subprocess.Popen(
         [sys.executable, "-c", FIRST, str(CBWK), "serve", "--port", "0"],
         cwd=folder,
-        env=environment | {"CBWK_ADMIN_KEY": ADMIN_KEY},
+        env=environment | {"CBWK_ADMIN_KEY": ADMIN_KEY, "CBWK_LOG_LEVEL": "warning"},
         stderr=subprocess.PIPE,
     )
     server = None

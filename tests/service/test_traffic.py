@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbwk_core.rules.traffic import DAY_VARIANCE, NOISE, WEEK_VARIANCE
 from service.domain import traffic
 from service.times import HOURS_PER_WEEK, MICROS_PER_HOUR, hour_of_week
 
@@ -44,7 +45,7 @@ def slow_expectation(counts, since, now, until):
     mean_rate = sum(made.values()) / max((now - since) / HOUR, 1 / HOUR)
 
     def shrunk(count, hours, fallback, variance):
-        k = max((traffic.NOISE + 1 / mean_rate) / variance, 1 - hours)
+        k = max((NOISE + 1 / mean_rate) / variance, 1 - hours)
         return (count + k * fallback) / (hours + k)
 
     a_day = {hour: sum(made[day, hour] / max(seen[day, hour], 1) for day in range(7)) for hour in range(24)}
@@ -52,8 +53,8 @@ def slow_expectation(counts, since, now, until):
     mean = sum(a_day[hour] / max(days[hour], 1) for hour in range(24)) / sum(min(one, 1) for one in days.values())
     total = 0.0
     for (day, hour), hours in ahead.items():
-        daily = shrunk(a_day[hour], days[hour], mean, traffic.DAY_VARIANCE)
-        total += hours * shrunk(made[day, hour], seen[day, hour], daily, traffic.WEEK_VARIANCE)
+        daily = shrunk(a_day[hour], days[hour], mean, DAY_VARIANCE)
+        total += hours * shrunk(made[day, hour], seen[day, hour], daily, WEEK_VARIANCE)
     return total
 
 

@@ -28,6 +28,7 @@ PATHS = HotPath(SimpleNamespace(engine=None, keyring=EVERY_KEY), HOT_ROUTES, Met
         HEAD + b"Content-Length: 0\r\n\r\n",
         HEAD + b"Connection: keep-alive\r\nContent-Type: application/json\r\n" + LENGTH + b"\r\n" + BODY,
         HEAD + LENGTH + b"X-Request-Id: mine\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"X-Campaign-Id: c\r\n\r\n" + BODY,
         HEAD.replace(b"/decide", b"/feedback") + LENGTH + b"\r\n" + BODY,
         b"POST /decide HTTP/1.1\r\n" + LENGTH + b"\r\n" + BODY,
         b"POST /decide HTTP/1.1\r\n" + LENGTH + b"a: \r\n" * (HEADERS_MAX - 1) + b"\r\n" + BODY,
@@ -56,6 +57,8 @@ def test_one_whole_request_is_read_by_its_bytes(data):
         HEAD + b"X-API-Key: other\r\n" + LENGTH + b"\r\n" + BODY,
         HEAD.replace(b"Bearer", b"bearer") + LENGTH + b"\r\n" + BODY,
         HEAD + LENGTH + b"X-Request-Id: a\r\nX-Request-Id: b\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"X-Campaign-Id: c\r\nX-Campaign-Id: c\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"X-Campaign-Id: \r\n\r\n" + BODY,
         HEAD + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + BODY,
         HEAD + LENGTH + b"Content-Encoding: gzip\r\n\r\n" + BODY,
         HEAD + LENGTH + b"Connection: close\r\n\r\n" + BODY,
@@ -108,6 +111,7 @@ class Parsed:
 
 
 NAMES = ["Content-Length", "Authorization", "X-Request-Id", "X-API-Key", "Connection", "Transfer-Encoding", "Accept"]
+NAMES += ["X-Campaign-Id"]
 VALUES = ["0", "2", "02", "2 ", "Bearer  k ", "bearer k", "id", "keep-alive", "close", "chunked", "", "a: b"]
 LINES = st.tuples(st.sampled_from(NAMES), st.sampled_from([": ", ":", ":\t", " : "]), st.sampled_from(VALUES))
 
@@ -127,6 +131,7 @@ def test_the_parser_reads_the_same_in_every_request_that_is_read_without_it(line
     key = (whole[3] or b"").decode().strip()
     assert (head.key if head else "") == key
     assert whole[4] is None or head is None or head.request_id == whole[4].decode()
+    assert head is None or head.hint == (None if whole[5] is None else whole[5].decode())
 
 
 def test_a_refusal_has_the_headers_of_its_second():

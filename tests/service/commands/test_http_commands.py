@@ -125,7 +125,7 @@ def test_an_evaluation_is_a_table_with_a_sentence_or_json(run, capsys, tmp_path)
     assert shown.startswith("2 rounds; left out: 1 unsettled\n")
     for text in ("always a", "uniform", "practical, gradient", "IPS", "SNIPS", "DR", "Bernstein 95 %", "caution: "):
         assert text in shown
-    assert "always a: Under these budgets this policy would have " in shown
+    assert "always a: Not enough data: " in shown
     assert "own budgets, as a check" in shown
     found = json.loads(run("evaluate", "c", "--uniform", "--json"))
     assert (found["status"], found["result"]["rounds"]) == ("done", 2)

@@ -7,10 +7,12 @@ import pytest
 from sqlalchemy import update
 
 from service.cli import main
-from service.engine.commands import CreateCampaign, Decide
+from service.engine.commands import CreateCampaign, CreatePortfolio, Decide
 from service.store import tables
 from service.store.database import Database
 from tests.service.engine.campaigns import config, running
+
+USD = {"id": "usd", "budget": 5, "windows": []}
 
 
 @pytest.fixture
@@ -65,3 +67,18 @@ def test_an_unknown_campaign_is_one_line(url, capsys):
 def test_a_database_without_campaigns_says_so(migrated_url, capsys):
     assert main(["verify", "--database-url", migrated_url]) == 0
     assert capsys.readouterr().out == "there are no campaigns\n"
+
+
+def test_portfolios_are_verified_after_the_campaigns(url, capsys):
+    async def play(database):
+        async with running(database) as engine:
+            await engine.submit(CreatePortfolio({"id": "acme", "timezone": "UTC", "resources": [USD]}))
+            await engine.submit(CreateCampaign(config("three", portfolio="acme")))
+            await engine.submit(Decide("three", "d", [0.1, 0.2]))
+
+    with Database.open(url) as database:
+        asyncio.run(play(database))
+    assert main(["verify", "--database-url", url]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("portfolio acme: ")
+    assert main(["verify", "--json", "--database-url", url]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["portfolio_id"] == "acme"

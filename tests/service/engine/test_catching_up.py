@@ -93,7 +93,7 @@ def test_a_process_that_others_have_left_far_behind_catches_up_without_the_lock(
 
     answer, near, seen = asyncio.run(play())
     assert seen.count("read") > 0
-    assert seen.count("write") == 1  # the busy one was one decision behind
+    assert "write" not in seen  # the busy one was one decision behind, and nothing was taught since
     assert answer.body["policy_version"] == near.body["policy_version"] > 0
 
 

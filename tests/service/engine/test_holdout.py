@@ -94,6 +94,15 @@ def test_a_hold_out_takes_its_share_at_exact_probabilities_and_is_in_the_ledger(
     assert log.probabilities[:, 0].min() >= 0.3 - 1e-6
 
 
+def reward_per_cost(plays, seed=None):
+    """The reward of the decisions per unit of their cost; with a seed, of as many drawn with replacement."""
+    rows = np.array([row[1:] for row in plays])
+    if seed is not None:
+        rows = rows[np.random.default_rng(seed).integers(len(rows), size=len(rows))]
+    reward, cost = rows.sum(axis=0)
+    return reward / cost
+
+
 def test_the_report_of_a_hold_out_is_the_difference_of_means_with_welchs_interval(client):
     make(client, holdout={"fraction": 0.3, "arm": "a"}, reward={"min": -1, "max": 2})
     plays = play(client, 200)
@@ -109,6 +118,12 @@ def test_the_report_of_a_hold_out_is_the_difference_of_means_with_welchs_interva
         low, high = expected.confidence_interval(0.95)
         assert found["value"] == pytest.approx(np.mean(one) - np.mean(other))
         assert (found["lower"], found["upper"]) == (pytest.approx(low), pytest.approx(high))
+    ratio = report["uplift"]["reward_per_cost"]["usd"]
+    drawn = np.array([[reward_per_cost(groups[name], seed) for name in ("policy", "holdout")] for seed in range(2000)])
+    found, low, high = ratio["value"], ratio["lower"], ratio["upper"]
+    assert found == pytest.approx(reward_per_cost(groups["policy"]) - reward_per_cost(groups["holdout"]))
+    # The resampled differences spread as the interval says; both are approximations.
+    assert high - low == pytest.approx(2 * 1.98 * np.diff(drawn, axis=1).std(), rel=0.25)
     mean = report["groups"]["holdout"]["mean_reward"]
     assert mean == pytest.approx(np.mean([row[1] for row in groups["holdout"]]))
     assert report["uplift"]["relative"] == pytest.approx(report["uplift"]["reward"]["value"] / mean)

@@ -9,7 +9,7 @@ import pytest
 from service.engine import Engine
 from service.engine.admission import BATCH_MAX, TRANSACTIONS_MAX
 from service.engine.commands import CreateCampaign, Decide, SetStatus
-from service.engine.transaction import EXPIRE_ROWS_MAX
+from service.engine.stored_rows import EXPIRE_ROWS_MAX
 from service.problems import Unavailable
 from service.store import tables
 from tests.service.conditions import until
@@ -279,8 +279,13 @@ def test_large_requests_are_in_transactions_of_their_own_between_those_of_the_ot
     async def play(engine, gate):
         await engine.submit(CreateCampaign(config("large", arms=arms)))
         await engine.submit(Decide("large", "known", [0.1, 0.2]))
-        run = engine._batches.run
-        engine._batches.run = lambda items: (transactions.append([item.command for item in items]), run(items))
+        run = engine._batches.run_free
+
+        def noted(items):
+            transactions.append([item.command for item in items])
+            return run(items)
+
+        engine._batches.run_free = noted
         first = await stuck(engine, gate)
         large = await waiting(engine, [Decide("large", f"l{number}", [0.1, 0.2]) for number in range(3 * each)])
         small = await waiting(engine, decides("s", 2))

@@ -24,9 +24,9 @@ def states_read(monkeypatch):
     read = []
     states = locking.states
 
-    def noted(connection, numbers, *, lock):
+    def noted(connection, numbers, *, lock, **more):
         read.append(list(numbers))
-        return states(connection, numbers, lock=lock)
+        return states(connection, numbers, lock=lock, **more)
 
     monkeypatch.setattr(locking, "states", noted)
     return read

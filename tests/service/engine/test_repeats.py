@@ -22,13 +22,13 @@ from tests.service.engine.campaigns import config, rows
 def looked_for(monkeypatch):
     """The ids that the engine has asked the database for, transaction by transaction."""
     asked = []
-    fetch = transaction._DECISIONS.fetch
+    fetch = transaction.DECISIONS.fetch
 
     def noted(connection, wanted):
         asked.append([each for _, each in wanted])
         return fetch(connection, wanted)
 
-    monkeypatch.setattr(transaction._DECISIONS, "fetch", noted)
+    monkeypatch.setattr(transaction.DECISIONS, "fetch", noted)
     return asked
 
 

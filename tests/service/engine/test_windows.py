@@ -8,6 +8,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,6 +100,33 @@ def test_a_day_ends_when_its_limit_is_held_and_the_next_day_begins_anew(clocked_
     assert {one["probability"] for one in first[5:]} == {1.0}
     assert after[0]["reason"] == "policy"
     assert windows(clocked_database) == [("day", -12, 5, 5, 0), ("day", 12, 5, 1, 0)]
+    assert is_right(clocked_database)
+
+
+@pytest.mark.parametrize("rules", [4, 5])
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_the_price_of_a_day_lasts_through_the_hours_without_money_and_older_campaigns_replay(
+    clocked_database, monkeypatch, rules
+):
+    monkeypatch.setattr("service.engine.administer.RULES_VERSION", rules)
+
+    async def play(engine):
+        found = []
+        for number in range(80):
+            clocked_database.clock.micros += HOUR // 40
+            (body,) = await asked(engine, f"{number}")
+            found.append(body["reason"])
+            if body["arm"] is not None:
+                await paid(engine, body["decision_id"], 0.5)
+        return found
+
+    reasons = played(clocked_database, play, ("day", 8))
+    prices = [np.frombuffer(row["prices"])[0] for row in rows(clocked_database, tables.decision)]
+    last = reasons.index("window_exhausted")
+    assert set(reasons[last:]) == {"window_exhausted"}
+    assert prices[last] > 0.0
+    # The price is the position times the mean value per round, which every round without a reward lowers.
+    assert bool(prices[-1] == pytest.approx(prices[last] * last / 79, rel=1e-6)) is (rules == 5)
     assert is_right(clocked_database)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
+from datetime import datetime
 
 import numpy as np
 import pytest
 
 from service.reads import export
 from service.reads.formats import columns, npz
+from tests.documents import ROOT, table
 from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
@@ -51,11 +54,51 @@ def test_parquet_has_every_decision_with_typed_columns(client, monkeypatch):
     found, decided = file.read().to_pylist(), decisions(client)
     assert len(found) == len(decided) == 50
     for row, decision in zip(found, decided, strict=True):
-        for name in ("decision_id", "arm", "probability", "round", "reward", "learned", "decided_at"):
+        for name in ("decision_id", "arm", "probability", "round", "reward", "learned"):
             assert row[name] == decision[name]
+        for name in ("decided_at", "expires_at"):
+            assert row[name] == (None if decision[name] is None else datetime.fromisoformat(decision[name]))
         assert json.loads(row["context"]) == decision["context"]
         assert row["cost.usd"] == (None if decision["costs"] is None else decision["costs"]["usd"])
         assert row["hold.usd"] == decision["hold"]["usd"]
+
+
+def documented(section, form=None):
+    """The names and types in a table of docs/exports.md, for a campaign with the resource usd."""
+    rows = table((ROOT / "docs" / "exports.md").read_text(encoding="utf-8"), section)
+    return {
+        row[0].strip("`").replace("RESOURCE", "usd"): row[-2]
+        for row in rows
+        if form is None or form in row[1].split(", ")
+    }
+
+
+def test_the_data_dictionary_has_every_column_of_every_export(client):
+    make(client, mode="shadow", model="shared", arm_features={"dimension": 1}, arms=[{"id": "a", "features": [0.5]}])
+    play(client, 50, baseline_arm="a")
+    assert {name for decision in decisions(client) for name in decision} == set(documented("Decisions", "jsonl"))
+    header = next(csv.reader(io.StringIO(fetched(client, "csv").text)))
+    assert header == list(documented("Decisions", "csv"))
+    lines = fetched(client, "dsjson").text.splitlines()
+    assert {name for line in lines for name in json.loads(line)} == set(documented("Lines for Vowpal Wabbit"))
+    shown = documented("Arrays for the Open Bandit Pipeline")
+    rows = table((ROOT / "docs" / "exports.md").read_text(encoding="utf-8"), "Arrays for the Open Bandit Pipeline")
+    with np.load(io.BytesIO(fetched(client, "obp").content), allow_pickle=False) as found:
+        assert set(found) == set(shown)
+        for name, kind, shape, _ in rows:
+            array = found[name.strip("`")]
+            assert array.ndim == (0 if shape == "–" else len(shape.split(" × "))), name
+            assert {"U": "text", "i": "int64", "f": "float64"}[array.dtype.kind] == kind, name
+
+
+def test_the_data_dictionary_has_the_types_of_parquet(client):
+    pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
+    make(client)
+    play(client, 50)
+    schema = pyarrow_parquet.read_schema(io.BytesIO(fetched(client, "parquet").content))
+    arrow = {"double": "float64", "timestamp[us, tz=UTC]": "timestamp[us, UTC]"}
+    found = {field.name: arrow.get(str(field.type), str(field.type)) for field in schema}
+    assert list(found.items()) == list(documented("Decisions", "parquet").items())
 
 
 def test_without_pyarrow_parquet_is_a_problem_that_says_what_to_install(client, monkeypatch):

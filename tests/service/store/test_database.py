@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
@@ -19,6 +20,7 @@ from service.store.errors import (
     DatabaseUnusable,
     DatabaseUrlInvalid,
 )
+from service.store.postgresql import Timelines
 from tests.service.store.rows import account, add_campaigns
 
 campaign = tables.campaign
@@ -372,6 +374,21 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password():
     assert Database.is_connection_error(refused.value)
 
 
+def test_every_host_of_a_url_is_asked_and_its_password_is_not_repeated():
+    with pytest.raises(DatabaseUnreachable) as refused:
+        Database.open("postgresql://someone:hunter2@127.0.0.1:1,127.0.0.1:2/cbwk")
+    assert all(f"127.0.0.1%3A{port}" in str(refused.value) for port in (1, 2))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_server_with_an_older_timeline_than_one_seen_before_is_refused():
+    timelines = Timelines()
+    for history in (("cluster", "0000000A"), ("cluster", "0000000B"), ("another", "00000001"), object()):
+        timelines.check(history)
+    with pytest.raises(psycopg.OperationalError, match="another one has replaced"):
+        timelines.check(("cluster", "0000000A"))
+
+
 def test_a_database_that_the_server_does_not_have_is_one_line(postgresql_server):
     with pytest.raises(DatabaseUnreachable, match='database "nowhere" does not exist'):
         Database.open(postgresql_server.url("nowhere"))
@@ -383,6 +400,8 @@ def test_a_database_that_the_server_does_not_have_is_one_line(postgresql_server)
         "",
         "hunter2",
         "postgresql://user:hunter2@host:port/x",
+        "postgresql://user:hunter2@host:1,host:port/x",
+        "postgresql://user:hunter2@host,/x",
         "mysql://user:hunter2@host/x",
         "sqlite://",
         "sqlite:///:memory:",

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import text
 
-from service.engine import cache, changes, transaction
+from service.engine import cache, changes, stored_rows
 from service.store import tables
 from service.store.bulk_insert import append_columns
 from service.store.statements import Prepared
 
 HOT = {
     name: statement
-    for name, statement in (vars(cache) | vars(transaction) | vars(changes)).items()
+    for name, statement in (vars(cache) | vars(stored_rows) | vars(changes)).items()
     if isinstance(statement, Prepared) and name not in ("_MOVE_STATE", "_MOVE_ACCOUNT")
 }
 
@@ -45,11 +45,11 @@ def test_a_hot_statement_finds_its_rows_by_all_of_its_conditions(database, name)
     ("lookup", "search"),
     [
         (
-            transaction._DECISIONS,
+            stored_rows.DECISIONS,
             "SEARCH decision USING INDEX sqlite_autoindex_decision_2 (decision_id=? AND campaign=?)",
         ),
         (
-            transaction._OUTCOMES,
+            stored_rows._OUTCOMES,
             "SEARCH outcome USING INDEX ix_outcome_campaign_decision (campaign=? AND decision=?)",
         ),
     ],

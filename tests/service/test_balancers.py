@@ -1,0 +1,321 @@
+"""Replicas behind the real HAProxy, and behind the client with several addresses: which one is asked, and how often."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import psycopg
+import pytest
+
+from cbwk_client import Client, Terms
+from service.commands.haproxy import configuration
+from tests.documents import ROOT
+from tests.faults.processes import Postgresql, Server, new_testbed
+from tests.service.haproxy import MISSING, new_balancer
+from tests.service.http_calls import HEADERS, campaign, decide_body
+from tests.service.http_client import ADMIN_KEY
+
+CAMPAIGNS = [f"c{number}" for number in range(6)]
+START_SECONDS_MAX = 60
+SETTINGS = {"request_deadline_ms": 20_000}
+NEEDS_HAPROXY = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+@pytest.fixture(scope="module")
+def testbed():
+    with new_testbed() as one:
+        yield one
+
+
+def wait_until_ready(servers):
+    deadline = time.monotonic() + START_SECONDS_MAX
+    for server in servers:
+        while True:
+            try:
+                if httpx.get(f"http://127.0.0.1:{server.port}/readyz", trust_env=False, timeout=5).status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert server.child.code() is None, server.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@contextmanager
+def replicas(testbed, url, number, **settings):
+    servers = [Server(testbed, url, SETTINGS | settings) for _ in range(number)]
+    try:
+        for server in servers:
+            server.start()
+        wait_until_ready(servers)
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def through(balancer):
+    return httpx.Client(base_url=balancer.url, headers=HEADERS, trust_env=False, timeout=30)
+
+
+def decisions_of(url, name="c"):
+    with psycopg.connect(url) as connection:
+        query = (
+            "SELECT count(*) FROM decision JOIN campaign ON campaign.number = decision.campaign WHERE campaign.id = %s"
+        )
+        return connection.execute(query, [name]).fetchone()[0]
+
+
+class AskedServers:
+    """Which server answered what was sent inside the block: from the counts of HAProxy."""
+
+    def __init__(self, balancer):
+        self.balancer = balancer
+
+    def __enter__(self):
+        self.before = self.balancer.answered()
+        return self
+
+    def __exit__(self, *error):
+        after = self.balancer.answered()
+        self.servers = {name: after[name] - count for name, count in self.before.items() if after[name] > count}
+
+
+def ask(client, path, body, headers=None):
+    answer = client.post(path, content=json.dumps(body), headers=headers)
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+@NEEDS_HAPROXY
+def test_a_campaign_goes_to_one_replica_by_its_header_and_by_its_body(testbed):
+    with testbed.database("postgresql") as url, replicas(testbed, url, 3) as servers, ExitStack() as stack:
+        balancer = stack.enter_context(new_balancer({"cbwk": [server.port for server in servers]}))
+        balancer.trust_all()
+        client = stack.enter_context(through(balancer))
+        homes = {}
+        for name in CAMPAIGNS:
+            with AskedServers(balancer) as asked:
+                ask(client, "/campaigns", campaign(name))
+                ask(client, "/decide", decide_body("by-body", name))
+                ask(client, "/decide", {"context": [0.3, 0.6], "explain": True, "campaign_id": name})
+                ask(client, "/decide", decide_body("by-header", name), {"X-Campaign-Id": name})
+                items = [{"context": [0.1, 0.2], "decision_id": f"d{number}"} for number in range(400)]
+                ask(client, "/decide/batch", {"campaign_id": name, "items": items})
+                report = {"campaign_id": name, "decision_id": "by-body", "reward": 1, "costs": {"usd": 0.5}}
+                ask(client, "/feedback", report)
+                ask(client, "/feedback/batch", {"items": [report]})
+                assert client.get(f"/campaigns/{name}").json()["round"] == 403
+                assert client.get(f"/admin/campaigns/{name}/verify").json()["ok"]
+            ((home, number),) = asked.servers.items()
+            assert number == 9
+            homes[name] = home
+        assert len(set(homes.values())) > 1
+        wrong = client.post("/decide", json=decide_body("w", CAMPAIGNS[0]), headers={"X-Campaign-Id": CAMPAIGNS[1]})
+        assert (wrong.status_code, wrong.json()["type"]) == (400, "urn:cbwk:problem:campaign-differs")
+
+
+DIES_AFTER_READING = "before-commit:1:exit"
+DIES_BEFORE_ANSWERING = "after-commit:1:exit"
+SENT_AGAIN = ("retry-on conn-failure", "retry-on all-retryable-errors")
+
+
+@NEEDS_HAPROXY
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("point", "replace", "decided"),
+    [
+        (DIES_AFTER_READING, ("", ""), 0),
+        (DIES_BEFORE_ANSWERING, ("", ""), 1),
+        (DIES_BEFORE_ANSWERING, SENT_AGAIN, 2),  # what the configuration avoids
+    ],
+)
+def test_a_post_that_was_sent_is_not_sent_again(testbed, point, replace, decided):
+    with testbed.database("postgresql") as url, ExitStack() as stack:
+        dies = Server(testbed, url, SETTINGS)
+        stack.callback(dies.kill)
+        (lives,) = stack.enter_context(replicas(testbed, url, 1))
+        dies.start(fault_point=point)
+        wait_until_ready([dies])
+        balancer = stack.enter_context(new_balancer({"cbwk": [dies.port, lives.port]}, replace=replace))
+        balancer.trust_all()
+        client = stack.enter_context(through(balancer))
+        for number in range(100):  # until a campaign lives at the one that dies
+            name = f"n{number}"
+            created = httpx.post(f"http://127.0.0.1:{lives.port}/campaigns", json=campaign(name), headers=HEADERS)
+            assert created.status_code == 201
+            with AskedServers(balancer) as asked:
+                assert client.get(f"/campaigns/{name}").status_code == 200
+            if "replica-1" in asked.servers:
+                break
+        # On a connection of its own: after an earlier request on the same one, HAProxy closes it without an answer.
+        body = {"campaign_id": name, "context": [0.3, 0.6]}
+        answer = httpx.post(f"{balancer.url}/decide", json=body, headers=HEADERS, trust_env=False, timeout=30)
+        assert dies.child.wait() == 86
+        assert answer.status_code == (200 if decided == 2 else 502)
+        assert decisions_of(url, name) == decided
+        assert ask(client, "/decide", decide_body("next", name))["round"] == decided
+
+
+class Callers:
+    """Threads that decide for some campaigns, one each, until they are stopped."""
+
+    def __init__(self, make_call, campaigns):
+        self.statuses, self.stopped = [], threading.Event()
+        self.threads = [threading.Thread(target=self.work, args=(make_call, name)) for name in campaigns]
+
+    def work(self, make_call, name):
+        number = 0
+        while not self.stopped.is_set():
+            self.statuses.append((time.monotonic(), name, make_call(name, f"{name}-{number}")))
+            number += 1
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+
+@NEEDS_HAPROXY
+@pytest.mark.slow
+def test_a_replica_that_is_drained_and_stopped_costs_no_request(testbed):
+    with testbed.database("postgresql") as url, replicas(testbed, url, 2) as servers, ExitStack() as stack:
+        balancer = stack.enter_context(new_balancer({"cbwk": [server.port for server in servers]}))
+        client = stack.enter_context(through(balancer))
+        for name in CAMPAIGNS:
+            ask(client, "/campaigns", campaign(name, horizon=1_000_000, budget=1_000_000))
+
+        def decide(name, decision_id):
+            return client.post("/decide", json=decide_body(decision_id, name)).status_code
+
+        with Callers(decide, CAMPAIGNS) as callers:
+            time.sleep(0.5)
+            balancer.trust_all()
+            balancer.order("set server cbwk/replica-1 state drain")
+            deadline = time.monotonic() + START_SECONDS_MAX
+            while int(balancer.servers()["cbwk", "replica-1"]["scur"]):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with AskedServers(balancer) as asked:
+                servers[0].child.send(15)
+                assert servers[0].child.wait() == 0
+                time.sleep(0.5)
+            assert asked.servers.keys() == {"replica-2"}
+        assert {status for *_, status in callers.statuses} == {200}
+
+
+@pytest.mark.slow
+def test_a_client_with_several_addresses_loses_nothing_when_its_replica_is_killed_and_goes_back_to_it(testbed):
+    with testbed.database("postgresql") as url, replicas(testbed, url, 2) as servers, ExitStack() as stack:
+        urls = [f"http://127.0.0.1:{server.port}" for server in servers]
+        client = stack.enter_context(Client(urls, ADMIN_KEY))
+        for name in CAMPAIGNS:
+            client.create_campaign(campaign(name, horizon=1_000_000, budget=1_000_000))
+
+        def decide(name, decision_id):
+            decision = client.decide(name, [0.3, 0.6], decision_id=decision_id, fallback=None, seconds=30)
+            client.report(name, decision_id, reward=1, costs={"usd": 0.5})
+            return decision.is_fallback
+
+        with Callers(decide, CAMPAIGNS) as callers:
+            time.sleep(0.5)
+            servers[0].kill()
+            time.sleep(1)
+            servers[0].start()
+            wait_until_ready(servers[:1])
+            time.sleep(6)  # the longest rest of an address
+        assert {status for *_, status in callers.statuses} == {False}
+        assert client.flush(30)
+        text = httpx.get(f"{urls[0]}/metrics", headers=HEADERS, trust_env=False).text
+        asked = [line for line in text.splitlines() if line.startswith("cbwk_requests_total") and '"/decide"' in line]
+        assert asked, "the replica that came back is asked again"
+        for name in CAMPAIGNS:
+            made = sum(each == name for _, each, _ in callers.statuses)
+            assert client.campaign(name).round == made
+            assert client.budget(name)["usd"].spent == made / 2
+            assert client.verify(name).ok
+
+
+@NEEDS_HAPROXY
+@pytest.mark.slow
+def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_between_cells(testbed):
+    other = Postgresql()
+    with ExitStack() as stack:
+        stack.callback(other.close)
+        here = stack.enter_context(testbed.database("postgresql"))
+        there = stack.enter_context(other.database())
+        (north,) = stack.enter_context(replicas(testbed, here, 1))
+        (south,) = stack.enter_context(replicas(testbed, there, 1))
+        cells = {"north": [north.port], "south": [south.port]}
+        balancer = stack.enter_context(new_balancer(cells, cell_map="* north\nsummer south\nacme: south\n"))
+        balancer.trust_all()
+        proxied = stack.enter_context(through(balancer))
+        urls = {cell: [f"http://127.0.0.1:{port}" for port in ports] for cell, ports in cells.items()}
+        terms = Terms(close_seconds=60)
+        client = stack.enter_context(Client(urls, ADMIN_KEY, cells=balancer.map_file, terms=terms))
+        direct = {
+            cell: stack.enter_context(httpx.Client(base_url=url, headers=HEADERS, trust_env=False, timeout=30))
+            for cell, (url,) in urls.items()
+        }
+        homes = {"spring": "north", "summer": "south", "acme:one": "south", "acme-2:one": "north"}
+        for name, home in homes.items():
+            ask(proxied, "/campaigns", campaign(name))
+            found = {cell: one.get(f"/campaigns/{name}").status_code for cell, one in direct.items()}
+            assert found == {cell: 200 if cell == home else 404 for cell in direct}
+            assert ask(proxied, "/decide", decide_body("one", name))["round"] == 0
+            assert client.decide(name, [0.3, 0.6], decision_id="two", seconds=20).round == 1
+            client.report(name, "one", reward=1, costs={"usd": 0.25})
+            client.report(name, "two", reward=1, costs={"usd": 0.25})
+        assert client.flush(30)
+
+        other.stop_immediately()
+        for name, home in homes.items():
+            answer = proxied.post("/decide", json=decide_body("three", name))
+            assert answer.status_code == (200 if home == "north" else 503), answer.text
+            assert client.decide(name, [0.3, 0.6], fallback=None, seconds=3).is_fallback == (home == "south")
+        other.start()
+        wait_until_ready([south])
+        assert ask(proxied, "/decide", decide_body("three", "summer"))["arm"] in ("a", "b")
+        _move(proxied, direct["south"], direct["north"])
+
+        balancer.map_file.write_text("* north\nacme: south\n", encoding="utf-8")
+        balancer.order(f"del map {balancer.map_file} summer")
+        moved = ask(proxied, "/decide", decide_body("first", "summer") | {"explain": True})
+        assert moved["round"] == 0
+        assert moved["policy_version"] == 2  # what it has learnt in the other cell
+        with Client(urls, ADMIN_KEY, cells=balancer.map_file) as later:
+            assert later.budget("summer")["usd"].granted == 999.5
+            assert later.verify("summer").ok
+
+
+def _move(proxied, old, new):
+    """What docs/operating.md says of a campaign that moves."""
+    ask(proxied, "/campaigns/summer/pause", {})
+    for held in old.get("/admin/campaigns/summer/decisions").json()["items"]:
+        if held["status"] == "held":
+            ask(old, "/feedback", {"campaign_id": "summer", "decision_id": held["decision_id"], "void": True})
+    found = old.get("/campaigns/summer").json()
+    (account,) = found["accounts"]
+    assert account["held"] == 0
+    config = found["config"] | {"horizon": found["config"]["horizon"] - found["round"]}
+    config["resources"] = [config["resources"][0] | {"budget": account["granted"] - account["spent"]}]
+    ask(new, "/campaigns", config)
+    model = old.get("/admin/campaigns/summer/model").content
+    assert new.put("/admin/campaigns/summer/model", content=model).status_code == 200
+    ask(old, "/campaigns/summer/archive", {})
+
+
+def test_the_files_in_deploy_are_what_the_command_makes():
+    one = configuration({"cbwk": ["cbwk:8000", "replica-2:8000", "replica-3:8000"]}, bind=":8080")
+    assert (ROOT / "deploy" / "haproxy.cfg").read_text(encoding="utf-8") == one
+    cells = {"north": ["n1.example:8000", "n2.example:8000"], "south": ["s1.example:8000"]}
+    several = configuration(cells, map_file="/etc/haproxy/cells.map")
+    assert (ROOT / "deploy" / "haproxy-cells.cfg").read_text(encoding="utf-8") == several
