@@ -18,8 +18,8 @@ help: ## Show this list
 
 setup: .venv/.dev ## Make .venv with everything the other targets need
 
-run: .venv/.server ## Serve on 127.0.0.1:8000
-	@exec $(BIN)/cbwk serve --host 127.0.0.1 --port 8000
+run: .venv/.server ## Serve on 127.0.0.1:8000, or on CBWK_HOST and CBWK_PORT
+	@exec $(BIN)/cbwk serve
 
 demo: .venv/.plots ## Watch a simulated ad server spend two budgets; ends with a picture
 	@$(BIN)/cbwk demo
