@@ -7,16 +7,17 @@ from typing import Annotated, Any, TypeVar, cast
 
 import structlog
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, Query
+from fastapi import Depends, Header, Query
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.access_log import AccessLog
 from service.auth import KeyRing
 from service.engine import Engine
-from service.engine.commands import Answer, Command, CreateCampaign
+from service.engine.commands import Adjust, Answer, Command, CreateCampaign, CreatePortfolio, Once, request_digest
 from service.evaluation.runner import Evaluations
-from service.limits import PAGE_DEFAULT, PAGE_MAX
+from service.limits import IDEMPOTENCY_KEY_LENGTH_MAX, PAGE_DEFAULT, PAGE_MAX
 from service.metrics import Metrics
 from service.problems import Problem, Unavailable
 from service.responses import Json
@@ -93,11 +94,38 @@ async def submit_together(request: Request, commands: Sequence[Command]) -> list
     return await _within(seconds, engine_of(request).submit_together(commands))
 
 
-async def submitted(request: Request, command: Command) -> Response:
+async def idempotency_key_of(
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=IDEMPOTENCY_KEY_LENGTH_MAX,
+            description="the same key and body again within 24 hours: the same answer, and nothing is done",
+        ),
+    ] = None,
+) -> str | None:
+    """Return the header by which a client may repeat a request."""
+    return idempotency_key
+
+
+IdempotencyKey = Annotated[str | None, Depends(idempotency_key_of)]
+
+
+async def submitted_once(
+    request: Request, command: CreateCampaign | CreatePortfolio | Adjust, key: str | None
+) -> Response:
+    """Return the response to a command, or the stored one if its request has come before with the same key."""
+    if key is None:
+        return await submitted(request, command)
+    digest = request_digest(request.url.path, from_json(await request.body()))
+    return await submitted(request, command, Once(command, key, digest))
+
+
+async def submitted(request: Request, command: Command, once: Once | None = None) -> Response:
     """Return the response to an administrator's command, which has a longer deadline; the log names both."""
     line = log.bind(command=type(command).__name__, campaign=campaign_of(command), actor=getattr(command, "actor", ""))
     try:
-        answer = await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(command))
+        answer = await _within(ADMIN_DEADLINE_SECONDS, engine_of(request).submit(once or command))
     except Problem as problem:
         line.info("a change was refused", status=problem.status, problem=problem.kind)
         raise

@@ -37,6 +37,7 @@ URL_LENGTH_MAX = 2_000
 LABELS_MAX = 1_000
 # Requests a second of a key: from one in a hundred seconds to more than a process serves.
 KEY_RATE_MIN, KEY_RATE_MAX = 0.01, 1_000_000.0
+IDEMPOTENCY_KEY_LENGTH_MAX = 255
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
 # Points of a timeline: about the width of a screen in pixels.

@@ -121,13 +121,7 @@ class HotRoute:
     def operation(self) -> dict[str, Any]:
         """Its entry in the document."""
         name = self.parse.__name__
-        described = documented(self.answers, 404, 409, body=self.takes)
-        described["responses"][200]["headers"] = {
-            "Idempotent-Replayed": {
-                "description": "true for the stored answer to a request that came before",
-                "schema": {"type": "string", "enum": ["true"]},
-            }
-        }
+        described = replayable(documented(self.answers, 404, 409, body=self.takes))
         return {
             "tags": [self.tag],
             "summary": name.replace("_", " ").capitalize(),
@@ -156,6 +150,17 @@ def documented(
     described["responses"] |= dict.fromkeys(others, described["responses"][first])
     if body:
         described["openapi_extra"] = takes({"application/json": {"schema": _reference(body)}})
+    return described
+
+
+def replayable(described: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a route whose good answer may be the stored one to an earlier request: its header says so."""
+    described["responses"][described["status_code"]]["headers"] = {
+        "Idempotent-Replayed": {
+            "description": "true for the stored answer to a request that came before",
+            "schema": {"type": "string", "enum": ["true"]},
+        }
+    }
     return described
 
 

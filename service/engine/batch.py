@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from service.engine.cache import FarBehind
-from service.engine.commands import Answer, Expire, Item, PatchPortfolio
+from service.engine.commands import Answer, Expire, Item, Once, PatchPortfolio
 from service.engine.settle import Unsound
 from service.engine.transaction import Attempt, Transactions
 from service.fault import Reached
@@ -69,16 +69,16 @@ class BatchRunner:
     def run_free(self, items: Sequence[Item]) -> int:
         """Answer the items whose campaigns are free; returns how many are left. Never raises for what an item asked."""
         # What locks by itself has a transaction of its own: no lock is taken out of order.
-        apart = [item for item in items if isinstance(item.command, Expire | PatchPortfolio)]
+        apart = [item for item in items if isinstance(item.command, Expire | PatchPortfolio | Once)]
         timed = [item for item in apart if isinstance(item.command, Expire)]
         others = [item for item in items if item not in apart] if apart else items
-        patches = [[item] for item in apart if isinstance(item.command, PatchPortfolio)]
-        pending = [group for group in (timed, *patches, others) if group]
+        alone = [[item] for item in apart if not isinstance(item.command, Expire)]
+        pending = [group for group in (timed, *alone, others) if group]
         while pending:
             pending[:0] = self._attempt(pending.pop(0))
         if timed and isinstance(timed[0].answer, Answer):
             self._expire_alone(self._transactions.postponed)
-        return sum(item.is_blocked for item in others)
+        return sum(item.is_blocked for item in items)
 
     def _attempt(self, items: Sequence[Item]) -> list[Sequence[Item]]:
         """Try one transaction until it ends; return the groups to try separately.

@@ -138,6 +138,28 @@ class Adjust(NamedTuple):
     actor: str = ""
 
 
+class Once(NamedTuple):
+    """A command with an Idempotency-Key, and the digest of its request. It has a transaction of its own."""
+
+    command: CreateCampaign | CreatePortfolio | Adjust
+    key: str
+    digest: bytes
+
+    @property
+    def campaign_id(self) -> str | None:
+        """The campaign whose lock the command needs, if it needs one."""
+        return self.command.campaign_id if isinstance(self.command, Adjust) else None
+
+
+def request_digest(path: str, body: Any) -> bytes:
+    """The digest of a request with a body of JSON, in the canonical form in which 1 is 1.0.
+
+    >>> request_digest("/a", {"x": 1, "y": 2}) == request_digest("/a", {"y": 2.0, "x": 1.0})
+    True
+    """
+    return blake2b(_sorted([path, _canonical(body)]), digest_size=DIGEST_BYTES).digest()
+
+
 class ImportModel(NamedTuple):
     """A model that was found fit for a campaign of this shape, and the bytes it came in."""
 
@@ -201,7 +223,8 @@ class DeleteWebhook(NamedTuple):
 Administer = PatchCampaign | SetStatus | Adjust | ImportModel | EndStage
 OfPortfolio = CreatePortfolio | PatchPortfolio
 OfWebhook = CreateWebhook | DeleteWebhook
-Command = Decide | Feedback | CreateCampaign | OfPortfolio | OfWebhook | Administer | Expire | CreateKey | RevokeKey
+Hot = Decide | Feedback
+Command = Hot | CreateCampaign | Once | OfPortfolio | OfWebhook | Administer | Expire | CreateKey | RevokeKey
 
 
 @dataclass(slots=True)

@@ -378,6 +378,20 @@ delivery = Table(
     CheckConstraint("(next_at IS NULL) = (status <> 'waiting')", name="waiting"),
 )
 
+# Answers to requests with an Idempotency-Key: see store.idempotency.
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("actor", Text, nullable=False),  # id of the API key
+    Column("key", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # of the request
+    Column("status", SmallInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("actor", "key"),
+    Index("ix_idempotency_at", "at"),
+)
+
 audit = Table(
     "audit",
     metadata,
