@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cbwk_core.simulation import plots, scaling
-from cbwk_core.simulation.grids import Cell, Figure, Row, cells, curve, describe_grids, write_rows
+from cbwk_core.simulation.grids import Cell, Figure, Row, RowFile, cells, curve, describe_grids, write_rows
 from cbwk_core.simulation.measurement import RUNS_MAX, Measured, SpeedUp, Task, measure, speed_up
 from cbwk_core.simulation.worker_pool import run_tasks
 
@@ -80,7 +80,8 @@ def reproduce(
 ) -> Reproduction:
     """Measure every cell of the figures, write plots and tables to `out`, print a summary, and return the measurements.
 
-    Plots and tables show means over the runs.
+    Plots and tables show means over the runs. The file of results grows with every cell; at the end its rows are in the
+    order of the figures.
 
     grid: rows of the authors' code, which define the cells and the curves for comparison; `reference()` has them all.
     workers: number of processes, by default one per core.
@@ -89,16 +90,19 @@ def reproduce(
         raise ValueError(f"runs must lie in 1..{RUNS_MAX}, got {runs}")
     out.mkdir(parents=True, exist_ok=True)
     console.print(describe_grids(grid, figures), markup=False, highlight=False, soft_wrap=True)
-    tasks = _tasks(figures, grid, runs)
-    measured = run_tasks(
-        measure,
-        tasks,
-        workers=workers or os.cpu_count() or 1,
-        description=f"{len(tasks)} cells",
-        console=progress_console,
-    )
-    sample = Task(SPEED_UP_CELL, "practical", "practical", "newton", runs)
-    result = Reproduction(measured, speed_up(sample))
+    tasks, workers = _tasks(figures, grid, runs), workers or os.cpu_count() or 1
+    timed = speed_up(Task(SPEED_UP_CELL, "practical", "practical", "newton", runs))
+    console.print(_expectation(tasks, timed, workers, out), markup=False, highlight=False, soft_wrap=True)
+    with RowFile(out / "results.csv") as file:
+        measured = run_tasks(
+            measure,
+            tasks,
+            workers=workers,
+            description=f"{len(tasks)} cells",
+            console=progress_console,
+            completed=lambda each: file.add(each.row),
+        )
+    result = Reproduction(measured, timed)
     write_rows(out / "results.csv", result.rows)
     for figure in figures:
         plots.draw_figure(out / f"figure_{figure.name}.png", figure, _curves(figure, result.rows, grid))
@@ -107,6 +111,18 @@ def reproduce(
     (out / "table3.md").write_text(exponents, encoding="utf-8")
     _print(result, figures, grid, exponents, console)
     return result
+
+
+def _expectation(tasks: Sequence[Task], timed: SpeedUp, workers: int, out: Path) -> str:
+    """Return how long the tasks take about, from one that was timed, and where their results are meanwhile."""
+    each = timed.lanes_seconds / timed.task.relative_duration
+    durations = [task.relative_duration for task in tasks]
+    seconds = each * max(sum(durations) / workers, *durations)
+    duration = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(seconds, 1):.0f} seconds"
+    return (
+        f"{len(tasks)} cells in {workers} processes take about {duration}; each is written to {out / 'results.csv'} as "
+        "soon as it is done, and an interrupted run keeps them"
+    )
 
 
 def _tasks(figures: Sequence[Figure], grid: Sequence[Row], runs: int) -> list[Task]:

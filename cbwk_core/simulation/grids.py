@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 REFERENCE_PATH = Path(__file__).with_name("paper_reference.csv")
 
@@ -170,9 +170,31 @@ def _row(line: dict[str, str]) -> Row:
     )
 
 
+class RowFile:
+    """A file that `read_rows` reads, and to which rows are added one by one; what is added is in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._write(Row._fields)
+
+    def add(self, row: Row) -> None:
+        """Write a row."""
+        self._write(row)
+
+    def _write(self, values: Iterable[object]) -> None:
+        self._writer.writerow(values)
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write a file that `read_rows` reads."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows(rows)
+    with RowFile(path) as file:
+        for row in rows:
+            file.add(row)

@@ -25,15 +25,25 @@ Result = TypeVar("Result")
 
 
 def run_tasks(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int, description: str, console: Console
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    description: str,
+    console: Console,
+    completed: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """Return the results of the tasks in their order, and show a progress bar on the console."""
+    """Return the results of the tasks in their order, and show a progress bar on the console.
+
+    completed: called with each result as soon as there is one.
+    """
     results: dict[Task, Result] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task(description, total=sum(task.relative_duration for task in tasks))
         for task, result in _completed(function, tasks, workers):
             results[task] = result
+            completed(result)
             progress.advance(bar, task.relative_duration)
     return [results[task] for task in tasks]
 

@@ -6,11 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.console import AnyCampaign, AsJson, CampaignId, echo_json, file_errors, print_table, progress
+from service.commands.console import (
+    AnyCampaign,
+    AsJson,
+    CampaignId,
+    cell,
+    echo_json,
+    file_errors,
+    print_table,
+    progress,
+)
 from service.commands.http import URL_DEFAULT, Url, call, list_all, path_segment, require_success, service_client
 
 app = typer.Typer(rich_markup_mode=None, help="Campaigns of a running service: CBWK_URL, CBWK_API_KEY.")
 
+Resource = Annotated[str, typer.Argument(metavar="RESOURCE", help="Resource id.")]
+
+_JSON = {"Content-Type": "application/json"}
 _ACCOUNT = ("id", "granted", "held", "spent", "overrun", "free", "pace")
 
 
@@ -21,11 +33,112 @@ def create(
     url: Url = URL_DEFAULT,
 ) -> None:
     """Create a campaign and grant its budgets."""
-    with file_errors(f"read {file}"):
-        body = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
     with service_client(url) as client:
-        created = call(client, "POST", "/campaigns", content=body, headers={"Content-Type": "application/json"})
+        created = call(client, "POST", "/campaigns", content=_bytes(file), headers=_JSON)
     _print_status(created, as_json)
+
+
+@app.command()
+def clone(
+    campaign: CampaignId,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Id of the copy.")],
+    horizon: Annotated[int | None, typer.Option(help="Expected number of decisions.  [default: the same]")] = None,
+    ends_at: Annotated[str | None, typer.Option(help="End, such as 2030-01-31T00:00:00Z.  [default: the same]")] = None,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Create a campaign with the configuration of another one, without retired arms and without what it learnt."""
+    with service_client(url) as client:
+        config = call(client, "GET", f"/campaigns/{path_segment(campaign)}")["config"]
+        arms = [arm for arm in config["arms"] if not arm.get("retired")]
+        # The copy draws its own seed, and its estimates are its own.
+        copy = {name: value for name, value in config.items() if name not in ("seed", "estimate", "starts_at")}
+        copy |= {"id": new, "arms": arms}
+        if horizon is not None or ends_at is not None:
+            copy |= {"horizon": horizon, "ends_at": ends_at}
+        _print_status(call(client, "POST", "/campaigns", json=copy), as_json)
+
+
+@app.command()
+def change(
+    campaign: CampaignId,
+    file: Annotated[Path, typer.Argument(help="The changes as JSON, as PATCH takes them; - for stdin.")],
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Change end, arms, windows, feedback terms, hold-out or names; the campaign keeps what it has learnt."""
+    with service_client(url) as client:
+        path = f"/campaigns/{path_segment(campaign)}"
+        _print_status(call(client, "PATCH", path, content=_bytes(file), headers=_JSON), as_json)
+
+
+@app.command()
+def set_budget(
+    campaign: CampaignId,
+    resource: Resource,
+    amount: Annotated[float, typer.Argument(help="The new total, spent and held included.")],
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Set the budget of a resource, not below what is spent and held."""
+    body = {"resources": [{"id": resource, "budget": amount}]}
+    with service_client(url) as client:
+        _print_status(call(client, "PATCH", f"/campaigns/{path_segment(campaign)}", json=body), as_json)
+
+
+# An amount may begin with a minus, which would otherwise be an option.
+@app.command(context_settings={"ignore_unknown_options": True})
+def adjust(
+    campaign: CampaignId,
+    resource: Resource,
+    amount: Annotated[float, typer.Argument(help="Added to the spent amount; negative to take back.")],
+    reason: Annotated[str, typer.Option(help="For the audit log.")],
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="A repetition with the same key within 24 hours changes nothing.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+) -> None:
+    """Correct the spent amount of a resource."""
+    body = {"resource": resource, "amount": amount, "reason": reason}
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    path = f"/admin/campaigns/{path_segment(campaign)}/adjust"
+    with service_client(url) as client:
+        adjusted = call(client, "POST", path, json=body, headers=headers)
+    if as_json:
+        echo_json(adjusted)
+    else:
+        amounts = [f"{name} {cell(adjusted[name])}" for name in ("spent", "overrun", "free")]
+        typer.echo(f"{resource} of {campaign}: {', '.join(amounts)}")
+
+
+@app.command()
+def uplift(campaign: CampaignId, as_json: AsJson = False, url: Url = URL_DEFAULT) -> None:
+    """Compare the policy with its hold-out, or with the caller in shadow mode."""
+    with service_client(url) as client:
+        found = call(client, "GET", f"/admin/campaigns/{path_segment(campaign)}/uplift")
+    if as_json:
+        echo_json(found)
+    elif found["holdout"] is not None:
+        _print_holdout(found["holdout"])
+    elif found["shadow"] is not None:
+        names = ("id", "did", "would_have")
+        print_table(names, ([each[name] for name in names] for each in found["shadow"]["arms"]), texts=1)
+    else:
+        typer.echo(f"{campaign} has neither a hold-out nor shadow mode")
+
+
+def _print_holdout(report: dict[str, Any]) -> None:
+    groups, uplift = report["groups"], report["uplift"]
+    shown = ("decisions", "plays", "open", "mean_reward")
+    rows = [[name, *(groups[name][key] for key in shown)] for name in ("policy", "holdout")]
+    print_table(["group", *shown], rows, texts=1)
+    differences = {"reward": uplift["reward"]}
+    differences |= {f"cost in {name}": each for name, each in uplift["costs"].items()}
+    differences |= {f"reward per {name}": each for name, each in uplift["reward_per_cost"].items()}
+    ends = ("value", "lower", "upper")
+    rows = [[name, *(each[end] for end in ends)] for name, each in differences.items()]
+    print_table([f"policy minus hold-out ({100 * report['level']:g} %)", *ends], rows, texts=1)
 
 
 @app.command("list")
@@ -131,6 +244,11 @@ def import_log(
         typer.echo(f"  {report.skipped} rows without an arm or an outcome were skipped")
     weighted = "" if report.error_weighted is None else f"; {report.error_weighted:.4f} if all arms were played equally"
     typer.echo(f"  root mean square error of the predicted reward, scaled to 0…1: {report.error:.4f}{weighted}")
+
+
+def _bytes(file: Path) -> bytes:
+    with file_errors(f"read {file}"):
+        return typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
 
 
 def _lines(file: Path) -> Iterator[bytes]:

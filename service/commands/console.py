@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from service.settings import Settings, environment_variable
+from service.words import no_such
 
 if TYPE_CHECKING:
     from service.store.database import Database
@@ -43,8 +44,11 @@ def settings_of(**options: str | int | None) -> Settings:
 
 
 @contextmanager
-def open_database(url: str | None, *, long_statements: bool = False) -> Iterator["Database"]:
-    """Opens the database of the settings; fails with one line unless it has the tables of this version."""
+def open_database(url: str | None, *, long_statements: bool = False, only_read: bool = False) -> Iterator["Database"]:
+    """Opens the database of the settings; fails with one line unless it has the tables of this version.
+
+    only_read: a SQLite file that a running service uses is read beside it, and stderr says so.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.store.database import Database
@@ -54,13 +58,26 @@ def open_database(url: str | None, *, long_statements: bool = False) -> Iterator
         database_url=url, statement_timeout_ms=LONG_STATEMENT_TIMEOUT_MS if long_statements else None
     )
     try:
-        with Database.of(settings) as database:
+        with _opened(settings, only_read=only_read) as database:
             require_migrated(database)
             yield database
     except SQLAlchemyError as error:
         if Database.is_connection_error(error):
             raise typer.TyperException(Database.away_reason(error)) from error
         raise
+
+
+def _opened(settings: Settings, *, only_read: bool) -> "Database":
+    from service.store.database import Database
+    from service.store.errors import DatabaseInUse
+
+    try:
+        return Database.of(settings)
+    except DatabaseInUse:
+        if not only_read:
+            raise
+    typer.echo(f"cbwk: a running service uses {settings.database_url}: the file is read beside it", err=True)
+    return Database.open_read_only(settings.database_url)
 
 
 def campaign_ids(database: "Database", campaign_id: str | None) -> dict[int, str]:
@@ -76,7 +93,7 @@ def campaign_ids(database: "Database", campaign_id: str | None) -> dict[int, str
         found = connection.execute(query if campaign_id is None else query.where(campaign.c.id == campaign_id))
         ids = {row.number: row.id for row in found}
     if campaign_id is not None and not ids:
-        raise typer.TyperException("there is no such campaign")
+        raise typer.TyperException(no_such("campaign", campaign_id))
     return ids
 
 
@@ -116,14 +133,14 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: i
     columns = [Column(head, justify="left" if index < texts else "right") for index, head in enumerate(heads)]
     table = Table(*columns, box=None)
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(cell(value)) for value in row))
     Console(width=_TABLE_WIDTH).print(table)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """Returns a value as text, numbers without trailing zeros.
 
-    >>> _cell(0.25), _cell(12.345678901), _cell(1e9), _cell(None)
+    >>> cell(0.25), cell(12.345678901), cell(1e9), cell(None)
     ('0.25', '12.345679', '1000000000', '–')
     """
     if value is None:

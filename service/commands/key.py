@@ -1,15 +1,34 @@
-"""`cbwk key`: API keys, in the database itself."""
+"""`cbwk key`: API keys, in the database itself, or by the running service that uses a SQLite file."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from service.commands.console import AsJson, DatabaseUrl, echo_json, open_database, print_table
+from service.commands.http import URL_DEFAULT, Url, call, list_all, path_segment, service_client
 from service.limits import KEY_RATE_MAX, KEY_RATE_MIN
+from service.store.errors import DatabaseInUse
 
-app = typer.Typer(rich_markup_mode=None, help="Create, list and revoke API keys, in the database itself.")
+if TYPE_CHECKING:
+    import httpx
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    help="Create, list and revoke API keys, in the database itself. If a running service uses the SQLite file, that "
+    "service does it: CBWK_URL, CBWK_API_KEY.",
+)
 
 KEYS_MAX = 1_000_000
+
+
+@contextmanager
+def _running_service(url: str, error: DatabaseInUse) -> Iterator["httpx.Client"]:
+    """Opens a client of the service that uses the file; stderr says so."""
+    typer.echo(f"cbwk: {error}; asking the service at {url}", err=True)
+    with service_client(url) as client:
+        yield client
 
 
 @app.command("create")
@@ -25,15 +44,22 @@ def key_create(
     ] = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
+    url: Url = URL_DEFAULT,
 ) -> None:
     """Create a key and show it once."""
     from service.store import keys
 
-    with open_database(database_url) as database, database.write() as connection:
-        now = database.now_micros(connection)
-        key_id, text = keys.create_key(
-            connection, name, role, campaign or None, now, requests_per_second=requests_per_second, actor="cbwk key"
-        )
+    try:
+        with open_database(database_url) as database, database.write() as connection:
+            now, rate = database.now_micros(connection), requests_per_second
+            key_id, text = keys.create_key(
+                connection, name, role, campaign or None, now, requests_per_second=rate, actor="cbwk key"
+            )
+    except DatabaseInUse as error:
+        body = {"name": name, "role": role, "campaigns": campaign or None, "requests_per_second": requests_per_second}
+        with _running_service(url, error) as client:
+            answer = call(client, "POST", "/admin/keys", json=body)
+        key_id, text = answer["id"], answer["key"]
     if as_json:
         echo_json({"id": key_id, "key": text})
     else:
@@ -42,12 +68,16 @@ def key_create(
 
 
 @app.command("list")
-def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None, url: Url = URL_DEFAULT) -> None:
     """List all keys, revoked ones included, without their text."""
     from service import reads
 
-    with open_database(database_url) as database, database.read() as connection:
-        found = reads.keys(connection, limit=KEYS_MAX)["items"]
+    try:
+        with open_database(database_url) as database, database.read() as connection:
+            found = reads.keys(connection, limit=KEYS_MAX)["items"]
+    except DatabaseInUse as error:
+        with _running_service(url, error) as client:
+            found = list(list_all(client, "/admin/keys"))
     if as_json:
         echo_json(found)
         return
@@ -63,11 +93,17 @@ def key_list(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
 
 @app.command("revoke")
 def key_revoke(
-    key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")], database_url: DatabaseUrl = None
+    key_id: Annotated[str, typer.Argument(help="As `cbwk key list` shows it.")],
+    database_url: DatabaseUrl = None,
+    url: Url = URL_DEFAULT,
 ) -> None:
     """Revoke a key; servers accept it for at most three more seconds."""
     from service.store import keys
 
-    with open_database(database_url) as database, database.write() as connection:
-        keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
+    try:
+        with open_database(database_url) as database, database.write() as connection:
+            keys.revoke_key(connection, key_id, database.now_micros(connection), actor="cbwk key")
+    except DatabaseInUse as error:
+        with _running_service(url, error) as client:
+            call(client, "DELETE", f"/admin/keys/{path_segment(key_id)}")
     typer.echo(f"{key_id} is revoked")

@@ -1,4 +1,7 @@
-"""`cbwk verify` and `cbwk replay`: recompute accounts and decisions from the log, in the database itself."""
+"""`cbwk verify` and `cbwk replay`: recompute accounts and decisions from the log, in the database itself.
+
+They only read, so that a running service may have the SQLite file: its rows are read as its own readers do.
+"""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,7 +19,7 @@ def verify(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: 
     from service import reads
 
     reports: list[dict[str, Any]] = []
-    with open_database(database_url, long_statements=True) as database:
+    with open_database(database_url, long_statements=True, only_read=True) as database:
         for campaign_id in campaign_ids(database, campaign).values():
             with database.read() as connection:
                 reports.append(reads.verify(connection, campaign_id))
@@ -51,7 +54,7 @@ def replay(campaign: AnyCampaign = None, as_json: AsJson = False, database_url: 
     """
     from service.engine.replay import replay as replay_campaign
 
-    with open_database(database_url) as database, progress() as bar:
+    with open_database(database_url, only_read=True) as database, progress() as bar:
         replays = [
             replay_campaign(database, number, advanced=lambda done, todo: bar("replaying", done, todo))
             for number in campaign_ids(database, campaign)
