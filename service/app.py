@@ -1,13 +1,15 @@
 """The ASGI application: its routes, its middleware, and the handlers that turn errors into problem documents."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +18,7 @@ from starlette.responses import Response
 from service import openapi
 from service.access_log import AccessLog
 from service.auth import KeyRing
+from service.complaints import message_of
 from service.dependencies import Components
 from service.engine import Engine
 from service.evaluation.runner import Evaluations
@@ -137,10 +140,16 @@ def _methods(request: Request) -> str:
 
 async def _invalid_query(request: Request, error: RequestValidationError) -> Response:
     errors = [
-        {"field": ".".join(map(str, found["loc"][1:])), "message": str(found["msg"])}
+        {"field": _parameter(found["loc"]), "message": message_of(cast(ErrorDetails, found), found["input"])}
         for found in error.errors()[:ERRORS_MAX]
     ]
-    return problem_answer(Invalid("the query cannot be taken as it is", errors=errors))
+    return problem_answer(Invalid("the query or a header cannot be taken as it is", errors=errors))
+
+
+def _parameter(place: Sequence[str | int]) -> str:
+    """Return the name of a parameter of the query, or of a header as it is usually written."""
+    kind, *names = map(str, place)
+    return ".".join(names).title() if kind == "header" else ".".join(names)
 
 
 async def _database_error(request: Request, error: SQLAlchemyError) -> Response:

@@ -22,6 +22,7 @@ from service.problems import Forbidden, NotFound, TooManyRequests, Unauthorized
 from service.store.database import Database
 from service.store.errors import DatabaseError
 from service.store.keys import StoredKey, can_be_key, create_key, find_key, key_digests, usable_admin_keys
+from service.words import no_such
 
 CACHE_SECONDS_MAX = 3.0  # a revoked key is still accepted for at most this long
 UNKNOWN_SECONDS_MAX = 1.0  # a new key is refused for at most this long
@@ -52,7 +53,7 @@ class Principal:
     def check_campaign(self, campaign_id: str) -> None:
         """Raise NotFound, as if there were no such campaign, where the key may not see it."""
         if self.campaigns is not None and campaign_id not in self.campaigns:
-            raise NotFound("there is no such campaign", kind="campaign-not-found")
+            raise NotFound(no_such("campaign", campaign_id), kind="campaign-not-found")
 
     @property
     def limited(self) -> bool:

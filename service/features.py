@@ -1,11 +1,14 @@
 """Encoders of declared features."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from cbwk_core import CategoryFeature, ContextEncoder, HashFeature, NumberFeature
+from cbwk_core.features import FeatureError
+from service.problems import without_values
+from service.words import allowed, error_at, not_among
 
 
 def encoder_of(space: Mapping[str, Any]) -> ContextEncoder:
@@ -28,3 +31,17 @@ def _feature_of(feature: Mapping[str, Any]) -> NumberFeature | CategoryFeature |
     if feature["type"] == "category":
         return CategoryFeature(name, tuple(feature["values"]), default=default, strict=strict)
     return HashFeature(name, feature["buckets"], default=default)
+
+
+def misfit_at(path: Sequence[str | int], encoder: ContextEncoder, values: Any, error: ValueError) -> dict[str, str]:
+    """Returns the entry of `errors` for values at a path in a body, which the encoder has refused with this error."""
+    if not isinstance(error, FeatureError):
+        return error_at(path, without_values(str(error)).removeprefix("context "))
+    declared = {feature.name: feature for feature in encoder.features}
+    feature = declared.get(str(error.feature))
+    message = without_values(error.reason)
+    if declared and feature is None:
+        message = not_among("declared features", str(error.feature), declared)
+    elif isinstance(feature, CategoryFeature) and isinstance(values[feature.name], str):
+        message = allowed(values[feature.name], feature.values)
+    return error_at((*path, error.feature), message)

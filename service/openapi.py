@@ -16,6 +16,7 @@ from service import problems
 from service.schemas import ANSWERS, REQUESTS
 from service.schemas.deciding import ProblemDocument
 from service.schemas.view import Answered
+from service.words import error_at
 
 _PROBLEMS: dict[int, problems.Problem] = {
     400: problems.BadRequest("the body is not JSON: expected value at line 1 column 1", kind="not-json"),
@@ -26,7 +27,7 @@ _PROBLEMS: dict[int, problems.Problem] = {
     413: problems.TooLarge("the body may have at most 1048576 bytes"),
     422: problems.Invalid(
         "the body does not fit CampaignConfig; /docs shows what it may be",
-        errors=[{"field": "resources.0.budget", "message": "must have at most 6 decimals"}],
+        errors=[error_at("resources.0.budget", "must have at most 6 decimals")],
     ),
     429: problems.TooManyRequests(50, retry_after_seconds=1),
     503: problems.Unavailable("the database did not answer; try again", kind="database-away"),

@@ -19,7 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from service.words import error_at
+
 TYPE_PREFIX = "urn:cbwk:problem:"
+# The page that says what each kind means and what to do; the kind is the fragment.
+HELP_PATH = "/docs/problems"
 
 
 class Problem(Exception):  # noqa: N818 - the term of RFC 9457
@@ -42,7 +46,7 @@ class Problem(Exception):  # noqa: N818 - the term of RFC 9457
         'urn:cbwk:problem:campaign-not-found'
         """
         head = {"type": TYPE_PREFIX + self.kind, "title": self.title, "status": self.status, "detail": self.detail}
-        return head | self.extensions
+        return {**head, "help": f"{HELP_PATH}#{self.kind}", **self.extensions}
 
 
 class BadRequest(Problem):
@@ -115,7 +119,7 @@ class Misfit(ValueError):  # noqa: N818 - it becomes an entry of `errors`
     @property
     def error(self) -> dict[str, str]:
         """Its entry in the `errors` of a problem."""
-        return {"field": self.field, "message": self.message}
+        return error_at(self.field, self.message)
 
 
 @contextmanager

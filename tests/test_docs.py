@@ -12,6 +12,7 @@ import yaml
 
 from service import problems
 from service.domain.campaign import PAUSED, RETIRED
+from service.meanings import MEANINGS
 from service.problems import Problem
 from service.schemas.deciding import Decision, FeedbackResult
 from service.settings import Settings, environment_variable
@@ -273,4 +274,5 @@ def test_the_table_of_problems_has_every_type_with_its_status():
     for kind, statuses in kinds_in_the_code().items():
         expected[kind] = expected.get(kind, set()) | statuses
     rows = table(PAGES["faq.md"], "Problems")
+    assert {word(row[0]): (row[2], row[3]) for row in rows} == MEANINGS
     assert {word(row[0]): set(map(int, row[1].split(", "))) for row in rows} == expected

@@ -23,6 +23,7 @@ from cbwk_core.features.feature import (
     SHOWN_LENGTH_MAX,
     UNKNOWN,
     Feature,
+    FeatureError,
     NumberFeature,
     as_float,
     check_size,
@@ -178,7 +179,7 @@ class ContextEncoder:
             value = context.get(name, _MISSING)
             if value is _MISSING:
                 if feature.default is None:
-                    raise ValueError(f"feature {name!r} is missing and has no default")
+                    raise FeatureError(name, "is missing and has no default")
                 value, absent = feature.default, absent + 1
             # Most values are numbers in their range or known strings. For them a call of `locate` would be slow.
             if limits is not None:
@@ -195,16 +196,18 @@ class ContextEncoder:
                 misfits.append((name, fit))
         row[:] = values
         if len(context) + absent != len(self.features):
-            raise ValueError(f"context has a feature that is not declared: {self._undeclared(context)}")
+            raise self._undeclared(context)
         if not misfits:
             return (), ()
         clipped, unknown = (tuple(name for name, fit in misfits if fit == want) for want in (CLIPPED, UNKNOWN))
         return clipped, unknown
 
-    def _undeclared(self, context: Mapping[object, object]) -> str:
+    def _undeclared(self, context: Mapping[object, object]) -> FeatureError:
         declared = {feature.name for feature in self.features}
         name = next(name for name in context if name not in declared)
-        return ascii(name[:SHOWN_LENGTH_MAX]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+        shown = ascii(name[:SHOWN_LENGTH_MAX]) if isinstance(name, str) else f"a name of type {type(name).__name__}"
+        message = f"context has a feature that is not declared: {shown}"
+        return FeatureError(str(name), "is not declared", message=message)
 
 
 class _BatchEncoder:
@@ -266,6 +269,6 @@ def _fill_with_numbers(row: Array, context: object) -> None:
             if -COORDINATE_MAX <= row.min() and row.max() <= COORDINATE_MAX:  # both are false for NaN
                 return
     for index, value in enumerate(context):
-        row[index] = as_float(f"x[{index}]", value)
+        row[index] = as_float(index, value)
         if abs(row[index]) > COORDINATE_MAX:
-            raise ValueError(f"feature 'x[{index}]' must lie within ±{COORDINATE_MAX:g}, got a number outside")
+            raise FeatureError(index, f"must lie within ±{COORDINATE_MAX:g}, got a number outside")

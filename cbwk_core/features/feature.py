@@ -31,6 +31,23 @@ FITS, CLIPPED, UNKNOWN = range(3)
 Place = tuple[int, float, int]
 
 
+class FeatureError(ValueError):
+    """A context with a value that does not fit a feature.
+
+    `feature` is the name of the feature, or the place in a list of numbers. `reason` begins with a verb.
+
+    >>> error = FeatureError("hour", "must be a number, got str")
+    >>> str(error), error.feature
+    ("feature 'hour' must be a number, got str", 'hour')
+    """
+
+    def __init__(self, feature: str | int, reason: str, *, message: str | None = None) -> None:
+        name = feature if isinstance(feature, str) else f"x[{feature}]"
+        super().__init__(message or f"feature {name!r} {reason}")
+        self.feature = feature
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class NumberFeature:
     """A number in a declared range, scaled to [0, 1].
@@ -78,7 +95,7 @@ class NumberFeature:
             return 0, (number - low) / span, FITS
         number = as_float(self.name, number)
         if self.strict:
-            raise ValueError(f"feature {self.name!r} must lie in its declared range, got a number outside")
+            raise FeatureError(self.name, f"must lie in its declared range, {low:g} to {high:g}, got a number outside")
         return 0, float(number > high), CLIPPED
 
 
@@ -132,7 +149,7 @@ class CategoryFeature:
         if index is not None:
             return index, 1.0, FITS
         if self.strict:
-            raise ValueError(f"feature {self.name!r} must be one of its declared values, got another string")
+            raise FeatureError(self.name, "must be one of its declared values, got another string")
         return 0, 0.0, UNKNOWN
 
 
@@ -199,8 +216,8 @@ class _BucketCache(dict[str, int]):
 Feature = NumberFeature | CategoryFeature | HashFeature
 
 
-def as_float(name: str, value: object) -> float:
-    """Return the value of feature `name` as a finite float. Refuse bools, and ints that are too large for a float.
+def as_float(name: str | int, value: object) -> float:
+    """Return the value of a feature, or of a place in a list, as a finite float. Refuse bools and ints beyond floats.
 
     >>> as_float("hour", 6)
     6.0
@@ -213,9 +230,9 @@ def as_float(name: str, value: object) -> float:
     try:
         number = float(value)
     except OverflowError:
-        raise ValueError(f"feature {name!r} must be a finite number, got an integer too large for a float") from None
+        raise FeatureError(name, "must be a finite number, got an integer too large for a float") from None
     if not isfinite(number):
-        raise ValueError(f"feature {name!r} must be a finite number, got {number}")
+        raise FeatureError(name, f"must be a finite number, got {number}")
     return number
 
 
@@ -225,11 +242,11 @@ def _as_bytes(name: str, value: object) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:  # JSON can contain half a surrogate pair; the original error would show the value
-        raise ValueError(f"feature {name!r} must be Unicode text, got half a surrogate pair") from None
+        raise FeatureError(name, "must be Unicode text, got half a surrogate pair") from None
 
 
-def _wrong_type(name: str, wanted: str, value: object) -> ValueError:
-    return ValueError(f"feature {name!r} must be {wanted}, got {type(value).__name__}")
+def _wrong_type(name: str | int, wanted: str, value: object) -> FeatureError:
+    return FeatureError(name, f"must be {wanted}, got {type(value).__name__}")
 
 
 def _check_name(name: object) -> None:

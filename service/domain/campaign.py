@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
 from cbwk_core.ticket import ENDED
 from service.domain.windows import Window
-from service.features import encoder_of
+from service.features import encoder_of, misfit_at
 from service.limits import ACTIONS_MAX
 from service.money import micros
 from service.problems import Invalid, UnknownRules
@@ -325,8 +325,9 @@ class Campaign:
         try:
             return self.encoder.encode(context).vector
         except ValueError as error:
-            errors = [{"field": "context", "message": str(error)}]
-            raise Invalid(str(error), kind="invalid-context", errors=errors) from error
+            fault = misfit_at(("context",), self.encoder, context, error)
+            detail = f"{fault['field']} {fault['message']}"
+            raise Invalid(detail, kind="invalid-context", errors=[fault]) from error
 
     def encode_all(self, contexts: Sequence[Mapping[str, Any] | Sequence[float]]) -> NDArray[np.float64] | None:
         """Returns several contexts as vectors, at half the cost of `encode` each; None if one of them is invalid."""

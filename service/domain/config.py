@@ -12,6 +12,7 @@ from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
 from service.times import moment_microseconds
+from service.words import allowed, error_at, listed
 
 _UNPAYABLE = "must leave an arm that the whole budget can pay: every arm may cost more than that"
 
@@ -27,7 +28,7 @@ def check_new_config(config: Mapping[str, Any]) -> None:
         raise Invalid("the body cannot be taken as it is", errors=[misfit.error]) from None
     short = _unpayable(config)
     if short:
-        errors = [{"field": f"resources.{index}.max_cost", "message": _UNPAYABLE} for index in short]
+        errors = [error_at(f"resources.{index}.max_cost", _UNPAYABLE) for index in short]
         raise Invalid("no arm could ever be played", errors=errors)
 
 
@@ -72,7 +73,7 @@ def check_config(config: Mapping[str, Any]) -> None:
         raise Misfit("arms", f"must be at most {ARMS_MAX}, retired ones included")
     baseline = (config.get("holdout") or {}).get("arm")
     if baseline is not None and baseline not in {arm["id"] for arm in config["arms"]}:
-        raise Misfit("holdout.arm", "must be one of the arms")
+        raise Misfit("holdout.arm", allowed(baseline, [arm["id"] for arm in config["arms"]]))
     _check_floor(config)
     starts, ends = config.get("starts_at"), config["ends_at"]
     if starts is not None and ends is not None and moment_microseconds(starts) >= moment_microseconds(ends):
@@ -104,7 +105,7 @@ def _check_floor(config: Mapping[str, Any]) -> None:
     if floor is None:
         return
     if floor not in {arm["id"] for arm in config["arms"]}:
-        raise Misfit("floor_arm", "must be one of the arms")
+        raise Misfit("floor_arm", allowed(floor, [arm["id"] for arm in config["arms"]]))
     if config["policy"]["preset"] != "practical":
         raise Misfit("null_arm", "must be allowed unless the preset is practical: the others explore the null arm")
     if (config.get("holdout") or {"arm": floor})["arm"] is None:
@@ -124,7 +125,7 @@ def _exceeds(arm: Mapping[str, Any], limits: Mapping[str, int]) -> bool:
 
 def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int]) -> None:
     if not limits.keys() >= (arm.get("max_cost") or {}).keys():
-        raise Misfit(field, "must have resources of the campaign only")
+        raise Misfit(field, f"must have resources of the campaign only, which are {listed(list(limits))}")
     if _exceeds(arm, limits):
         raise Misfit(field, "must be at most that of its resource")
 

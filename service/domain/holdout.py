@@ -27,6 +27,7 @@ from service.domain.campaign import Campaign, uniforms_of
 from service.domain.stage_one import is_under_way
 from service.domain.windows import WINDOW_EXHAUSTED
 from service.problems import Invalid, Problem
+from service.words import error_at, not_among
 
 HOLDOUT, SHADOW = "holdout", "shadow"
 # The first version of the rules in which the value of a baseline's decision is that of the baseline's arm.
@@ -59,14 +60,14 @@ def baseline_problem(
     (arm,) = baseline
     known = campaign.arms if actions is None else [action["id"] for action in actions]
     if arm is not None and arm not in known:
-        return _refused("is none of the arms")
+        return _refused(not_among("arms", arm, known))
     if arm is not None and arm in exclude:
         return _refused("is excluded by the same request")
     return None
 
 
 def _refused(message: str) -> Problem:
-    errors = [{"field": "baseline_arm", "message": message}]
+    errors = [error_at("baseline_arm", message)]
     return Invalid(f"baseline_arm {message}", kind="invalid-baseline", errors=errors)
 
 

@@ -27,6 +27,7 @@ from service.store import tables
 from service.store.campaigns import add_campaign, portfolio_number, state_of
 from service.store.opening_balance import decisions_by_hour
 from service.times import moment_microseconds, moment_text
+from service.words import error_at, no_such
 
 log = structlog.get_logger(__name__)
 ACTIONS = {"pause": "paused", "resume": "active", "archive": "archived"}
@@ -41,7 +42,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         return found
     if config["ends_at"] is not None and moment_microseconds(config["ends_at"]) <= now:
         message = "must lie in the future"
-        return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[{"field": "ends_at", "message": message}])
+        return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[error_at("ends_at", message)])
     untried = Campaign(0, name, 1, config)
     try:
         portfolio = None if config.get("portfolio") is None else _portfolio_for(connection, untried)
@@ -98,7 +99,7 @@ def _portfolio_for(connection: Connection, campaign: Campaign) -> int:
     """Returns the number of the portfolio that a new campaign names. Raises Misfit if there is none that serves it."""
     number = portfolio_number(connection, campaign.config["portfolio"])
     if number is None:
-        raise Misfit("portfolio", "must exist")
+        raise Misfit("portfolio", f"must exist: {no_such('portfolio', campaign.config['portfolio'])}")
     load_portfolio(connection, number).check_campaign(campaign)
     return number
 
@@ -206,23 +207,23 @@ def _patched(config: dict[str, Any], changes: dict[str, Any], version: int) -> d
     known = {resource["id"]: resource for resource in patched["resources"]}
     for change in changes.get("resources") or ():
         if change["id"] not in known:
-            raise NotFound("resources name one the campaign does not have", kind="unknown-resource")
+            raise NotFound(no_such("resource", change["id"], " in the campaign", known), kind="unknown-resource")
         known[change["id"]] |= change
         if known[change["id"]].get("unit", "") is None:
             del known[change["id"]]["unit"]
     ids = {arm["id"]: arm for arm in patched["arms"]}
     for arm in changes.get("add_arms") or ():
         if arm["id"] in ids:
-            raise Conflict("add_arms names an arm the campaign has or had", kind="arm-exists")
+            raise Conflict(f"the campaign has or had an arm {arm['id']}", kind="arm-exists")
         ids[arm["id"]] = dict(arm)
         patched["arms"].append(ids[arm["id"]])
     for change in changes.get("arms") or ():
         if change["id"] not in ids:
-            raise NotFound("arms names an arm the campaign does not have", kind="unknown-arm")
+            raise NotFound(no_such("arm", change["id"], " in the campaign", ids), kind="unknown-arm")
         _change_arm(ids[change["id"]], change)
     for name in changes.get("retire_arms") or ():
         if name not in ids:
-            raise NotFound("retire_arms names an arm the campaign does not have", kind="unknown-arm")
+            raise NotFound(no_such("arm", name, " in the campaign", ids), kind="unknown-arm")
         ids[name]["retired"] = True
     if "holdout" in changes and changes["holdout"] != patched.get("holdout"):
         patched |= {"holdout": changes["holdout"], "holdout_since": version}
@@ -310,12 +311,13 @@ def _moved_budgets(locked: LockedCampaign, newer: Campaign) -> list[int]:
 def adjust(connection: Connection, locked: LockedCampaign, command: Adjust) -> Answer | Problem:
     """Corrects what was spent of a resource."""
     if command.resource not in locked.campaign.resources:
-        return NotFound("there is no such resource in this campaign", kind="unknown-resource")
+        message = no_such("resource", command.resource, " in the campaign", locked.campaign.resources)
+        return NotFound(message, kind="unknown-resource")
     resource = locked.campaign.resources.index(command.resource)
     try:
         difference = micros(abs(command.amount)) * (1 if command.amount >= 0 else -1)
     except ValueError as error:
-        return Invalid(str(error), kind="invalid-amount", errors=[{"field": "amount", "message": str(error)}])
+        return Invalid(str(error), kind="invalid-amount", errors=[error_at("amount", str(error))])
     if locked.ledger.accounts[resource].spent + difference < 0:
         return Conflict("the adjustment would make what was spent negative", kind="negative-spent")
     try:

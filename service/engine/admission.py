@@ -14,6 +14,7 @@ from service.domain.campaign import Campaign
 from service.engine.commands import Command, Decide, Feedback, Item
 from service.problems import Invalid
 from service.settings import environment_variable
+from service.words import error_at
 
 Deliver = Callable[[Sequence[Item]], None]
 
@@ -189,4 +190,4 @@ def _excess(campaign: Campaign, items: int, arms: int, work_max: int) -> Invalid
         f"{arms * campaign.arm_work} multiplications; one request may need at most {work_max}"
     )
     detail = f"{message} ({environment_variable('decide_work_max')}): send fewer at once"
-    return Invalid(detail, kind="too-much-work", errors=[{"field": "body", "message": message}])
+    return Invalid(detail, kind="too-much-work", errors=[error_at((), message)])

@@ -15,7 +15,7 @@ from cbwk_core.ticket import BUDGET_EXHAUSTED, ENDED
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import answer_of, bodies_of, holds_of, rows_of
 from service.domain.holdout import Options, baseline_choice, baseline_problem
-from service.domain.request_holds import request_holds
+from service.domain.request_holds import offered_actions, request_holds
 from service.domain.stage_one import is_under_way
 from service.domain.traffic import plus
 from service.domain.windows import reasons
@@ -25,7 +25,6 @@ from service.engine.commands import Answer, Decide, Item
 from service.engine.decision_columns import columns_of, of_campaign, of_each
 from service.engine.must_play import terms_of
 from service.ids import uuid7
-from service.money import amount
 from service.problems import Conflict, Invalid, Problem
 from service.store.bulk_insert import constant_column
 
@@ -268,18 +267,10 @@ def _decide_with_actions(locked: LockedCampaign, request: Decide) -> Answer | Pr
         return Conflict("stage one explores the campaign's own arms: send no actions yet", kind="stage-one")
     try:
         context = campaign.encode(request.context)[None]
-        actions = list(request.actions or ())
-        arms = np.stack([campaign.arm_encoder.encode(action["features"]).vector for action in actions])
-        ids = [str(action["id"]) for action in actions]
-        declared = [campaign.hold_of(action.get("max_cost"), campaign.dearest) for action in actions]
-        holds = np.array(declared, dtype=np.float64)
-        if (holds > campaign.dearest).any():
-            limits = dict(zip(campaign.resources, map(amount, campaign.dearest), strict=True))
-            return Invalid(f"actions: a max_cost may be at most that of an arm: {limits}", kind="invalid-actions")
+        arms, holds = offered_actions(campaign, campaign.arm_encoder, request.actions or ())
+        ids = [str(action["id"]) for action in request.actions or ()]
         if request.own_costs:
             holds = request_holds(campaign, ids, holds, **request.own_costs)
-    except (ValueError, KeyError) as error:
-        return Invalid(f"actions: {error}", kind="invalid-actions")
     except Problem as problem:
         return problem
     banned = set(request.exclude)

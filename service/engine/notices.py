@@ -29,6 +29,7 @@ from service.limits import WEBHOOKS_MAX
 from service.problems import Conflict, NotFound, Problem
 from service.store import tables, webhooks
 from service.times import moment_text
+from service.words import no_such
 
 SECRET_BYTES = 32
 
@@ -82,7 +83,7 @@ class Notices:
         if isinstance(command, CreateWebhook):
             return _create(connection, command, now)
         if not webhooks.remove(connection, command.webhook_id):
-            return NotFound("there is no such webhook", kind="webhook-not-found")
+            return NotFound(no_such("webhook", command.webhook_id), kind="webhook-not-found")
         write_audit(connection, now, command.actor, "webhook.delete", None, {"id": command.webhook_id})
         return Answer({"id": command.webhook_id, "deleted": True})
 
@@ -138,8 +139,9 @@ def _create(connection: Connection, command: CreateWebhook, now: int) -> Answer 
         return Conflict(f"there are {WEBHOOKS_MAX} webhooks, and more are not possible", kind="webhooks-full")
     if command.campaigns is not None:
         known = select(tables.campaign.c.id).where(tables.campaign.c.id.in_(filter(is_id, command.campaigns)))
-        if set(connection.execute(known).scalars()) != {*command.campaigns}:
-            return NotFound("campaigns has an id of none", kind="campaign-not-found")
+        unknown = {*command.campaigns} - set(connection.execute(known).scalars())
+        if unknown:
+            return NotFound(no_such("campaign", min(unknown)), kind="campaign-not-found")
     secret = f"whsec_{b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
     row = {
         "id": f"webhook-{secrets.token_hex(8)}",

@@ -27,6 +27,7 @@ from service.store import tables
 from service.store.campaigns import add_campaign, portfolio_number, states
 from service.store.database import Database
 from service.times import MICROS_PER_SECOND
+from service.words import no_such
 
 # The expected decisions of the campaigns are counted again after this time.
 EXPECTED_MICROS = 60 * MICROS_PER_SECOND
@@ -138,7 +139,7 @@ class Portfolios:
         """Changes budgets and windows of a portfolio."""
         number = portfolio_number(connection, command.portfolio_id)
         if number is None:
-            return not_found()
+            return NotFound(no_such("portfolio", command.portfolio_id), kind="portfolio-not-found")
         self._read(connection, changes, [number], now)
         locked = changes.portfolios.get(number)
         if locked is None:
@@ -154,11 +155,6 @@ def _locked(kept: CachedPortfolio, now: int) -> LockedPortfolio:
     row, ledger = kept.row, Ledger(kept.ledger.accounts, kept.ledger.limits)
     state, traffic = read_state(np.frombuffer(row["numbers"], dtype="<f8")), decoded(row["traffic"])
     return LockedPortfolio(kept.portfolio, state, ledger, row, traffic, now, kept.created_at)
-
-
-def not_found() -> NotFound:
-    """The problem of an unknown portfolio."""
-    return NotFound("there is no such portfolio", kind="portfolio-not-found")
 
 
 def _expected_rounds_left(connection: Connection, changes: Changes, portfolio: LockedPortfolio) -> int:
@@ -213,7 +209,7 @@ def _patched(connection: Connection, locked: LockedPortfolio, command: PatchPort
     known = {resource["id"]: resource for resource in config["resources"]}
     for change in changes["resources"]:
         if change["id"] not in known:
-            raise NotFound("resources name one the portfolio does not have", kind="unknown-resource")
+            raise NotFound(no_such("resource", change["id"], " in the portfolio", known), kind="unknown-resource")
         known[change["id"]] |= change
     newer = replace(older, version=older.version + 1, config=config)
     moved = []

@@ -28,6 +28,7 @@ from service.money import micros_rounded_up
 from service.problems import Conflict, Invalid, NotFound, Problem
 from service.store.tables import outcome_digest
 from service.times import MICROS_PER_SECOND
+from service.words import error_at, no_such, not_among
 
 
 class Unsound(Exception):  # noqa: N818
@@ -37,7 +38,9 @@ class Unsound(Exception):  # noqa: N818
 def settle(locked: LockedCampaign, request: Feedback, record: DecisionRecord | None) -> Answer | Problem:
     """Applies one feedback request."""
     if record is None:
-        return NotFound("there is no such decision in this campaign", kind="decision-not-found")
+        return NotFound(
+            no_such("decision", request.decision_id, f" in campaign {locked.campaign.id}"), kind="decision-not-found"
+        )
     try:
         report = _report(locked.campaign, request, record)
     except Problem as problem:
@@ -80,7 +83,8 @@ def _report(campaign: Campaign, request: Feedback, record: DecisionRecord) -> Re
     if request.costs is None:
         return Report(request.reward, None)
     if not request.costs.keys() <= set(campaign.resources):
-        errors = [{"field": "costs", "message": "an unknown resource"}]
+        unknown = [name for name in request.costs if name not in campaign.resources]
+        errors = [error_at(("costs", name), not_among("resources", name, campaign.resources)) for name in unknown]
         raise Invalid("costs name a resource the campaign does not have", kind="unknown-resource", errors=errors)
     costs = [micros_rounded_up(request.costs.get(resource, 0)) for resource in campaign.resources]
     warnings = [ROUNDED] if any(rounded for _, rounded in costs) else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -33,6 +34,7 @@ from service.engine.changes import Changes, LockedCampaign
 from service.engine.commands import (
     Adjust,
     Answer,
+    Command,
     CreateCampaign,
     CreateKey,
     CreatePortfolio,
@@ -44,6 +46,7 @@ from service.engine.commands import (
     Feedback,
     ImportModel,
     Item,
+    Once,
     PatchCampaign,
     PatchPortfolio,
     RevokeKey,
@@ -51,6 +54,7 @@ from service.engine.commands import (
 )
 from service.engine.notices import Notices
 from service.engine.observation import Observation
+from service.engine.once import answered_once
 from service.engine.portfolios import Portfolios, create_portfolio
 from service.engine.snapshots import Snapshots
 from service.engine.stored_rows import DECISIONS, DECISIONS_BY_SEQUENCE, due_holds, earlier_versions, records_of
@@ -61,6 +65,7 @@ from service.problems import NotFound, Problem, UnknownRules
 from service.store import keys, tables
 from service.store.database import Database
 from service.store.statements import Row
+from service.words import no_such
 
 # A campaign whose holds could not expire is tried again after this time, alone, so that it does not fail the others.
 EXPIRE_AGAIN_SECONDS = 10.0
@@ -124,7 +129,7 @@ class Transactions:
                 else:
                     by_campaign.setdefault(name, []).append(item)
             for item in alone:
-                item.answer = self._without_campaign(connection, item, now, changes, attempt)
+                item.answer = self._without_campaign(connection, item.command, now, changes, attempt)
             if by_campaign:
                 if not by_campaign.keys() <= self._numbers.keys():
                     self._find(connection, by_campaign)
@@ -205,9 +210,11 @@ class Transactions:
         self.cache.count_folded(known)
 
     def _without_campaign(
-        self, connection: Connection, item: Item, now: int, changes: Changes, attempt: Attempt
+        self, connection: Connection, command: Command, now: int, changes: Changes, attempt: Attempt
     ) -> Answer | Problem | None:
-        command = item.command
+        if isinstance(command, Once):
+            inner = partial(self._without_campaign, connection, command.command, now, changes, attempt)
+            return answered_once(connection, command, now, inner)
         try:
             if isinstance(command, Expire):
                 return Answer({"expired": self._expire(connection, changes, now, attempt, command.number)})
@@ -348,7 +355,7 @@ class Transactions:
             number = self._numbers.get(name)
             problem: Problem | None = None
             if number is None:
-                problem = NotFound("there is no such campaign", kind="campaign-not-found")
+                problem = NotFound(no_such("campaign", name), kind="campaign-not-found")
             else:
                 problem = attempt.refused.get(number)
             if problem is None:
@@ -406,7 +413,7 @@ class Transactions:
             settle.teach(locked)
         for item in items:
             if not isinstance(item.command, _HOT):
-                item.answer = _administered(connection, locked, item)
+                item.answer = _administered(connection, locked, item.command)
                 if locked.member is not None:
                     locked.member.expects_again()
 
@@ -467,8 +474,10 @@ class Transactions:
         return expired
 
 
-def _administered(connection: Connection, locked: LockedCampaign, item: Item) -> Answer | Problem | None:
-    command = item.command
+def _administered(connection: Connection, locked: LockedCampaign, command: Command) -> Answer | Problem | None:
+    if isinstance(command, Once):
+        inner = partial(_administered, connection, locked, command.command)
+        return answered_once(connection, command, locked.now, inner)
     if isinstance(command, SetStatus):
         return administer.set_status(connection, locked, command)
     if isinstance(command, PatchCampaign):

@@ -10,6 +10,7 @@ from service.domain.campaign import Campaign
 from service.domain.config import check_config
 from service.problems import Conflict, Invalid, Misfit
 from service.reads.shared import stored_campaign
+from service.words import error_at, not_among
 
 ONE_STAGE = ("auto", "off", False)
 
@@ -32,12 +33,12 @@ def check_request(connection: Connection, campaign_id: str, request: dict[str, A
 
 def _candidate_errors(campaign: Campaign, candidate: dict[str, Any], field: str) -> list[dict[str, str]]:
     if candidate["type"] == "fixed" and candidate["arm"] not in campaign.arm_index:
-        return [{"field": f"{field}.arm", "message": "is not an arm of the campaign"}]
+        return [error_at(f"{field}.arm", not_among("arms", candidate["arm"], campaign.arms))]
     if candidate["type"] == "policy":
         if candidate["policy"]["two_stage"] not in ONE_STAGE:
-            return [{"field": f"{field}.policy.two_stage", "message": "must be off: a log has no stage of its own"}]
+            return [error_at(f"{field}.policy.two_stage", "must be off: a log has no stage of its own")]
         try:
             check_config({**campaign.config, "policy": {**candidate["policy"], "two_stage": "off"}})
         except Misfit as misfit:
-            return [{"field": f"{field}.{misfit.field}", "message": misfit.message}]
+            return [error_at(f"{field}.{misfit.field}", misfit.message)]
     return []

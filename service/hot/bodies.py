@@ -17,12 +17,14 @@ from msgspec import inspect as kinds
 from msgspec.json import Decoder
 from pydantic_core import from_json
 
+from service.complaints import Fault
 from service.engine.commands import Decide, Feedback
 from service.ids import ID_PATTERN, NOT_AN_ID, is_id
 from service.limits import ACTIONS_MAX, ARMS_MAX, EXCLUDE_MAX, ITEMS_MAX, RESOURCES_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.problems import BadRequest, Misfit, Problem
-from service.responses import ERRORS_MAX, Fault, invalid
+from service.responses import ERRORS_MAX, invalid
+from service.words import not_a_field
 
 T = TypeVar("T", bound="Body")
 Rule = Callable[[Any], object]  # raises a ValueError
@@ -165,10 +167,9 @@ class DecideBatch(Body):
                 item.check()
 
 
-class FeedbackRequest(Body):
-    """What became of a decision: reward, costs, both, or that it was void."""
+class FeedbackItem(Body):
+    """One report of a batch."""
 
-    campaign_id: CampaignId
     decision_id: Annotated[Id, Meta(description="id of the decision")]
     reward: Annotated[
         Number | None, Meta(description="what the decision earned; clipped to the campaign's range of rewards")
@@ -178,8 +179,9 @@ class FeedbackRequest(Body):
         Meta(description="by resource; {} costs nothing; beside others, one that is missing follows `missing_cost`"),
     ] = None
     void: Annotated[bool, Meta(description="not shown: frees the hold, teaches nothing")] = False
-
-    example = _FEEDBACK
+    campaign_id: Annotated[
+        Id | UnsetType, Meta(description="id of the campaign; not needed if it stands beside `items`")
+    ] = UNSET
 
     def check(self) -> None:
         """Raise a ValueError unless the body has reward or costs, or is void."""
@@ -188,21 +190,48 @@ class FeedbackRequest(Body):
                 raise Misfit("void", "must stand alone, without reward and costs")
             raise ValueError("must have reward, costs or void: true")
 
-    def command(self) -> Feedback:
+    def command(self, campaign_id: str) -> Feedback:
         """The command for the engine."""
-        return Feedback(self.campaign_id, self.decision_id, self.reward, self.costs, self.void)
+        return Feedback(campaign_id, self.decision_id, self.reward, self.costs, self.void)
+
+
+class FeedbackRequest(FeedbackItem, kw_only=True):
+    """What became of a decision: reward, costs, both, or that it was void."""
+
+    campaign_id: CampaignId
+
+    example = _FEEDBACK
 
 
 class FeedbackBatch(Body):
     """What became of several decisions, booked in one transaction."""
 
-    items: Annotated[list[FeedbackRequest], Meta(max_length=ITEMS_MAX, description="the reports, at most 1,000")]
+    items: Annotated[list[FeedbackItem], Meta(max_length=ITEMS_MAX, description="the reports, at most 1,000")]
+    campaign_id: Annotated[
+        Id | UnsetType, Meta(description="id of the campaign of all items, which then need none of their own")
+    ] = UNSET
 
     example = {"items": [_FEEDBACK]}
 
     def check(self) -> None:
         for report in self.items:
             report.check()
+
+    def commands(self) -> list[Feedback | Problem]:
+        """The command of each report, or the Problem of a report without campaign or with another one."""
+        shared, commands = self.campaign_id, list[Feedback | Problem]()
+        for at, report in enumerate(self.items):
+            if isinstance(report, Problem):  # see `read`
+                commands.append(report)
+                continue
+            own = shared if report.campaign_id is UNSET else report.campaign_id
+            if own is UNSET or (shared is not UNSET and own != shared):
+                message = "is required, here or beside items" if own is UNSET else "must be that beside items or absent"
+                place = ("items", str(at), "campaign_id")
+                commands.append(invalid(f"items.{at}", "FeedbackItem", [(place, message)]))
+            else:
+                commands.append(report.command(own))
+        return commands
 
 
 _type_info: Callable[[type[Body]], Any] = cache(kinds.type_info)
@@ -282,7 +311,10 @@ def _inner_faults(kind: kinds.Type, value: Any, path: tuple[str, ...]) -> Iterat
                 yield (*path, field.name), "is required"
         for name in value:
             if name not in names:
-                yield (*path, name), f"is not a field of this body; its fields are {', '.join(names)}"
+                yield (
+                    (*path, name),
+                    not_a_field(name, names),
+                )
     elif isinstance(kind, kinds.DictType):
         for name, inner in value.items():
             for _, message in _faults(kind.key_type, name, ()):
@@ -300,8 +332,8 @@ def _options(kind: kinds.Type, rule: Rule | None = None) -> Iterator[tuple[kinds
     elif isinstance(kind, kinds.UnionType):
         for option in kind.types:
             yield from _options(option)
-    elif isinstance(kind, kinds.StructType) and issubclass(kind.cls, FeedbackRequest):
-        yield kind, lambda value: convert(value, FeedbackRequest).check()
+    elif isinstance(kind, kinds.StructType) and issubclass(kind.cls, FeedbackItem):
+        yield kind, lambda value: cast(Body, convert(value, kind.cls)).check()
     elif isinstance(kind, kinds.StrType) and kind.pattern is not None:
         yield kind, _check_id
     else:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from service.access import authorised
 from service.auth import Principal
 from service.dependencies import components_of, submit_together
-from service.engine.commands import Answer, Command
+from service.engine.commands import Answer, Command, Feedback
 from service.hot.bodies import DecideBatch, DecideItem, DecideRequest, FeedbackBatch, FeedbackRequest, read
 from service.openapi import HotRoute
 from service.problems import BadRequest, Problem
@@ -60,19 +60,19 @@ def feedback(principal: Principal, body: bytes, hint: str | None = None) -> Subm
     report = read(body, _FEEDBACK)
     _check_hint(hint, report.campaign_id)
     principal.check_campaign(report.campaign_id)
-    return Submission([report.command()], _single)
+    return Submission([report.command(report.campaign_id)], _single)
 
 
 def feedback_batch(principal: Principal, body: bytes, hint: str | None = None) -> Submission:
     """What became of several decisions."""
-    reports: Sequence[FeedbackRequest | Problem] = read(body, _FEEDBACK_BATCH).items
+    commands = read(body, _FEEDBACK_BATCH).commands()
     if hint is not None:
-        for report in reports:
-            if not isinstance(report, Problem):
-                _check_hint(hint, report.campaign_id)
+        for command in commands:
+            if not isinstance(command, Problem):
+                _check_hint(hint, command.campaign_id)
     if principal.limited:
-        reports = [_if_seen(principal, report) for report in reports]
-    return _batch([report if isinstance(report, Problem) else report.command() for report in reports], "results")
+        commands = [_if_seen(principal, command) for command in commands]
+    return _batch(commands, "results")
 
 
 def _check_hint(hint: str | None, campaign_id: str) -> None:
@@ -81,13 +81,13 @@ def _check_hint(hint: str | None, campaign_id: str) -> None:
         raise BadRequest("X-Campaign-Id names another campaign than the body", kind="campaign-differs")
 
 
-def _if_seen(principal: Principal, report: FeedbackRequest | Problem) -> FeedbackRequest | Problem:
+def _if_seen(principal: Principal, command: Feedback | Problem) -> Feedback | Problem:
     try:
-        if not isinstance(report, Problem):
-            principal.check_campaign(report.campaign_id)
+        if not isinstance(command, Problem):
+            principal.check_campaign(command.campaign_id)
     except Problem as problem:
         return problem
-    return report
+    return command
 
 
 def _single(answers: Sequence[Answer | Problem]) -> Answer:
@@ -111,11 +111,11 @@ def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collec
             results = [command if isinstance(command, Problem) else next(given) for command in commands]
         bodies: list[dict[str, Any]] = []
         replayed = bool(results)
-        for result in results:
+        for at, result in enumerate(results):
             if isinstance(result, Problem):
                 if result.kind in of_whole:
                     raise result
-                bodies.append({"error": result.document()})
+                bodies.append({"error": result.document() if result is commands[at] else _of_item(result, at)})
                 replayed = False
             else:
                 bodies.append(result.body)
@@ -123,6 +123,20 @@ def _batch(commands: Sequence[Command | Problem], name: str, *, of_whole: Collec
         return Answer({name: bodies}, replayed)
 
     return Submission(taken, respond)
+
+
+def _of_item(problem: Problem, at: int) -> dict[str, Any]:
+    """The document of a problem that the engine found in an item: its fields with their place in the batch."""
+    document = problem.document()
+    errors = [
+        {
+            **error,
+            "field": f"items.{at}" + ("" if error["field"] == "body" else f".{error['field']}"),
+            "pointer": f"/items/{at}{error['pointer']}",
+        }
+        for error in document.get("errors", ())
+    ]
+    return {**document, "errors": errors} if errors else document
 
 
 HOT_ROUTES = (

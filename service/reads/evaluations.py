@@ -13,6 +13,7 @@ from service.reads.shared import Row, fetch, from_cursor, moment_or_none, page, 
 from service.store import tables
 from service.store.database import clock_micros
 from service.times import MICROS_PER_SECOND, moment_text
+from service.words import no_such
 
 # A server updates the evaluations it runs every few seconds; without an update for this long it counts as lost.
 LOST_AFTER_SECONDS = 30
@@ -38,7 +39,7 @@ def evaluation(connection: Connection, campaign_id: str, evaluation_id: str) -> 
     query = select(table).where(table.c.campaign == number, table.c.id == evaluation_id)
     rows = fetch(connection, query) if is_id(evaluation_id) else ()
     if not rows:
-        raise NotFound("there is no such evaluation of this campaign", kind="evaluation-not-found")
+        raise NotFound(no_such("evaluation", evaluation_id, f" of campaign {campaign_id}"), kind="evaluation-not-found")
     return {**_item(campaign_id, rows[0], clock_micros(connection)), "result": parsed(rows[0]["result"])}
 
 

@@ -32,6 +32,7 @@ from service.reads.shared import (
 from service.store import tables
 from service.store.opening_balance import opening_of
 from service.times import moment_text
+from service.words import no_such
 
 
 def ledger(connection: Connection, campaign_id: str, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def decision(connection: Connection, campaign_id: str, decision_id: str) -> dict
     query = select(table).where(table.c.campaign == stored.campaign.number, table.c.decision_id == decision_id)
     rows = fetch(connection, query) if is_id(decision_id) else ()
     if not rows:
-        raise NotFound("there is no such decision in this campaign", kind="decision-not-found")
+        raise NotFound(no_such("decision", decision_id, f" in campaign {campaign_id}"), kind="decision-not-found")
     (record,) = records_of(connection, stored, rows)
     campaign_then = load_campaign(connection, stored.campaign.number, record.row["config_version"])
     return {

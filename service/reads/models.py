@@ -10,6 +10,7 @@ from cbwk_core.model import ForeignModelError, Model, shape_of
 from cbwk_core.snapshot import BadChecksumError, NotASnapshotError, SnapshotError, UnknownVersionError
 from service.problems import BadRequest, Conflict, Invalid
 from service.reads.shared import stored_campaign
+from service.words import error_at
 
 UNREADABLE = (NotASnapshotError, UnknownVersionError, BadChecksumError)
 
@@ -29,5 +30,5 @@ def fitting_model(connection: Connection, campaign_id: str, data: bytes) -> tupl
         ) from None
     except SnapshotError as error:
         message = "the body is whole, but not a model that can be used"
-        errors = [{"field": "body", "message": str(error)}]
+        errors = [error_at((), str(error))]
         raise Invalid(message, kind="invalid-model", errors=errors) from None

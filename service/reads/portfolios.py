@@ -21,6 +21,7 @@ from service.reads.windows import PresentWindows
 from service.store import tables
 from service.store.campaigns import states
 from service.times import moment_microseconds, moment_text
+from service.words import no_such
 
 
 class StoredPortfolio(NamedTuple):
@@ -48,7 +49,7 @@ def stored_portfolio(connection: Connection, portfolio_id: str) -> StoredPortfol
     query = _stored().where(tables.campaign.c.id == tables.PORTFOLIO_PREFIX + portfolio_id)
     row = connection.execute(query).mappings().first() if is_id(portfolio_id) else None
     if row is None:
-        raise NotFound("there is no such portfolio", kind="portfolio-not-found")
+        raise NotFound(no_such("portfolio", portfolio_id), kind="portfolio-not-found")
     return StoredPortfolio.of(row)
 
 

@@ -12,6 +12,7 @@ from service.reads.shared import cursor_number, fetch, from_cursor, moment_or_no
 from service.store import tables
 from service.store.webhooks import decoded
 from service.times import moment_text
+from service.words import no_such
 
 
 def webhooks(connection: Connection, *, limit: int, cursor: str | None = None) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def deliveries(connection: Connection, webhook_id: str, *, limit: int, cursor: s
     """The messages of a webhook, newest first; raises NotFound."""
     delivery, below = tables.delivery, number_cursor(cursor)
     if connection.execute(select(tables.webhook.c.id).where(tables.webhook.c.id == webhook_id)).first() is None:
-        raise NotFound("there is no such webhook", kind="webhook-not-found")
+        raise NotFound(no_such("webhook", webhook_id), kind="webhook-not-found")
     query = select(delivery).where(delivery.c.webhook == webhook_id).order_by(delivery.c.number.desc())
     if below is not None:
         query = query.where(delivery.c.number < below)

@@ -9,16 +9,17 @@ from starlette.responses import Response, StreamingResponse
 
 from service import reads
 from service.access import Admin, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.dependencies import PageQuery, keyring_of, read, show, submitted
+from service.dependencies import IdempotencyKey, PageQuery, keyring_of, read, show, submitted, submitted_once
 from service.engine.commands import Adjust, CreateKey, ImportModel, RevokeKey
 from service.engine.model_export import exported_model
 from service.ids import is_id
 from service.limits import TIMELINE_POINTS_DEFAULT, TIMELINE_POINTS_MAX
-from service.openapi import OCTETS, documented, gives_octets, streams, takes
+from service.openapi import OCTETS, documented, gives_octets, replayable, streams, takes
 from service.problems import NotFound
 from service.responses import Json, parsed
 from service.routes.selecting import SELECTING, Selected, only_parameters
 from service.schemas import admin as bodies
+from service.words import no_such
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 
@@ -50,11 +51,17 @@ async def list_movements(request: Request, campaign_id: ReadableCampaign, page: 
     return await show(request, reads.ledger, campaign_id, **page)
 
 
-@router.post("/campaigns/{campaign_id}/adjust", **documented(bodies.Adjusted, 404, 409, body=bodies.AdjustRequest))
-async def adjust_spent(request: Request, campaign_id: WritableCampaign, principal: Admin) -> Response:
+@router.post(
+    "/campaigns/{campaign_id}/adjust",
+    **replayable(documented(bodies.Adjusted, 404, 409, body=bodies.AdjustRequest)),
+)
+async def adjust_spent(
+    request: Request, campaign_id: WritableCampaign, principal: Admin, key: IdempotencyKey
+) -> Response:
     """Correct the spent amount by a signed amount; the audit log keeps the reason."""
     body = parsed(await request.body(), bodies.AdjustRequest)
-    return await submitted(request, Adjust(campaign_id, body.resource, body.amount, body.reason, principal.key_id))
+    command = Adjust(campaign_id, body.resource, body.amount, body.reason, principal.key_id)
+    return await submitted_once(request, command, key)
 
 
 @router.get("/campaigns/{campaign_id}/verify", **documented(bodies.Verification, 404))
@@ -204,7 +211,7 @@ async def revoke_key(
 ) -> Response:
     """Revoke a key for good; the last admin key cannot be revoked."""
     if not is_id(key_id):
-        raise NotFound("there is no such key", kind="key-not-found")
+        raise NotFound(no_such("key", key_id), kind="key-not-found")
     answer = await submitted(request, RevokeKey(key_id, principal.key_id))
     keyring_of(request).forget()
     return answer

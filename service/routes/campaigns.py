@@ -8,37 +8,38 @@ from starlette.responses import Response
 
 from service import reads
 from service.access import Admin, CampaignId, ReadableCampaign, Reader, UnlimitedAdmin, WritableCampaign
-from service.dependencies import PageQuery, show, submitted
+from service.dependencies import IdempotencyKey, PageQuery, show, submitted, submitted_once
 from service.engine.administer import check_creation
 from service.engine.commands import CreateCampaign, PatchCampaign, SetStatus
 from service.ids import is_id
-from service.openapi import documented
+from service.openapi import documented, replayable
 from service.problems import Invalid, NotFound
 from service.responses import parsed
 from service.schemas.admin import CampaignChanged, CampaignCreated
 from service.schemas.body import Status
 from service.schemas.campaign import CampaignConfig, CampaignPage, CampaignPatch, CampaignView
+from service.words import error_at, no_such
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 
 
-@router.post("", **documented(CampaignCreated, 409, body=CampaignConfig, status=201))
-async def create_campaign(request: Request, principal: UnlimitedAdmin) -> Response:
+@router.post("", **replayable(documented(CampaignCreated, 409, body=CampaignConfig, status=201)))
+async def create_campaign(request: Request, principal: UnlimitedAdmin, key: IdempotencyKey) -> Response:
     """Create a campaign and grant its budgets."""
     config = parsed(await request.body(), CampaignConfig).as_json()
     check_creation(config)
-    return await submitted(request, CreateCampaign(config, principal.key_id))
+    return await submitted_once(request, CreateCampaign(config, principal.key_id), key)
 
 
 @router.put("/{campaign_id}", **documented(CampaignCreated, 404, 409, body=CampaignConfig, status=(201, 200)))
 async def ensure_campaign(request: Request, campaign_id: CampaignId, principal: UnlimitedAdmin) -> Response:
     """Create a campaign, or answer 200 if it exists and its present configuration is this one."""
     if not is_id(campaign_id):
-        raise NotFound("no campaign can have this id", kind="campaign-not-found")
+        raise NotFound(f"{no_such('campaign', campaign_id)}, and none can have this id", kind="campaign-not-found")
     body = parsed(await request.body(), CampaignConfig)
     config = {**body.as_json(), "id": campaign_id}
     if "id" in body.model_fields_set and body.id != campaign_id:
-        errors = [{"field": "id", "message": "must be the id in the path, or left out"}]
+        errors = [error_at("id", "must be the id in the path, or left out")]
         raise Invalid("the body names another campaign than the path", errors=errors)
     check_creation(config)
     chosen = () if "seed" in body.model_fields_set else ("seed",)

@@ -6,6 +6,7 @@ A content security policy allows these pages only what they need.
 import re
 from base64 import b64encode
 from hashlib import sha256
+from html import escape
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -13,7 +14,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from service.assets import ROUTE, address, asset, dashboard_html
+from service.meanings import MEANINGS
+from service.problems import HELP_PATH
 
+_CODE, _LINK = re.compile(r"`([^`]*)`"), re.compile(r"\[([^]]*)\]\([^)]*\)")
 _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -33,6 +37,25 @@ async def docs(request: Request) -> Response:
         swagger_ui_parameters={"validatorUrl": None},  # else Swagger UI sends the document to a foreign server
     ).body
     return _page(bytes(html).decode())
+
+
+async def problems(request: Request) -> Response:
+    """Return what each kind of problem means and what to do."""
+    entries = (
+        f'<h2 id="{kind}"><code>{kind}</code></h2><p>{_html(meaning)}</p><p>To do: {_html(remedy)}</p>'
+        for kind, (meaning, remedy) in MEANINGS.items()
+    )
+    head = '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cbwk: problems</title></head>'
+    return _page(f"{head}<body><main><h1>Problems</h1>{''.join(entries)}</main></body></html>")
+
+
+def _html(markdown: str) -> str:
+    """Returns a line of Markdown as HTML: code stays code, a link is its text.
+
+    >>> _html("see `a<b`, [there](x.md)")
+    'see <code>a&lt;b</code>, there'
+    """
+    return _CODE.sub(r"<code>\1</code>", _LINK.sub(r"\1", escape(markdown, quote=False)))
 
 
 async def openapi_document(request: Request) -> Response:
@@ -56,6 +79,7 @@ def add_pages(app: FastAPI) -> None:
     app.add_route("/favicon.ico", favicon, include_in_schema=False)
     app.add_route("/dashboard", dashboard, include_in_schema=False)
     app.add_route("/docs", docs, include_in_schema=False)
+    app.add_route(HELP_PATH, problems, include_in_schema=False)
     app.add_route("/openapi.json", openapi_document, include_in_schema=False)
     app.add_route(ROUTE, asset, include_in_schema=False)
 

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from service import reads
 from service.access import UnlimitedAdmin, UnlimitedReader
-from service.dependencies import PageQuery, show, submitted
+from service.dependencies import IdempotencyKey, PageQuery, show, submitted, submitted_once
 from service.engine.commands import CreatePortfolio, PatchPortfolio
-from service.openapi import documented
+from service.openapi import documented, replayable
 from service.responses import parsed
 from service.schemas import portfolio as bodies
 
@@ -19,11 +19,13 @@ router = APIRouter(tags=["portfolios"])
 PortfolioId = Annotated[str, Path(description="id of the portfolio", examples=["acme"])]
 
 
-@router.post("/portfolios", **documented(bodies.PortfolioView, 409, body=bodies.PortfolioConfig, status=201))
-async def create_portfolio(request: Request, principal: UnlimitedAdmin) -> Response:
+@router.post(
+    "/portfolios", **replayable(documented(bodies.PortfolioView, 409, body=bodies.PortfolioConfig, status=201))
+)
+async def create_portfolio(request: Request, principal: UnlimitedAdmin, key: IdempotencyKey) -> Response:
     """Create a portfolio and grant its budgets; campaigns name it when they are created."""
     config = parsed(await request.body(), bodies.PortfolioConfig).as_json()
-    return await submitted(request, CreatePortfolio(config, principal.key_id))
+    return await submitted_once(request, CreatePortfolio(config, principal.key_id), key)
 
 
 @router.get("/portfolios", **documented(bodies.PortfolioPage, 422))

@@ -10,6 +10,7 @@ from service.problems import Invalid
 from service.reads import Selection
 from service.schemas.admin import DecisionStatus
 from service.times import moment_microseconds
+from service.words import not_among, shown
 
 SELECTING = ("arm", "status", "from", "to", "after")
 _ID_LENGTH_MAX = 128
@@ -47,7 +48,7 @@ def only_parameters(request: Request, *known: str) -> None:
     """Raise Invalid if the query has another parameter: a selection with a typo would select everything."""
     for name in request.query_params:
         if name not in known:
-            raise _invalid(name[:64], f"is not a parameter of this path, which are {', '.join(known)}")
+            raise _invalid(shown(name), not_among("parameters of this path", name, known))
 
 
 def _invalid(name: str, message: str) -> Invalid:

@@ -15,6 +15,7 @@ from service.problems import Invalid
 from service.responses import parsed
 from service.schemas import webhooks as bodies
 from service.webhooks.addresses import Refused, target_of
+from service.words import error_at
 
 router = APIRouter(prefix="/admin/webhooks", tags=["admin"])
 
@@ -28,7 +29,7 @@ async def create_webhook(request: Request, principal: UnlimitedAdmin) -> Respons
     try:
         await target_of(body.url, private=components_of(request).settings.webhook_private)
     except Refused as refused:
-        errors = [{"field": "url", "message": str(refused)}]
+        errors = [error_at("url", str(refused))]
         raise Invalid("no message could go to this address", kind="url-refused", errors=errors) from None
     campaigns = None if body.campaigns is None else tuple(body.campaigns)
     command = CreateWebhook(body.url, tuple(body.events), tuple(body.thresholds), campaigns, principal.key_id)

@@ -29,7 +29,8 @@ _BAD_ITEM = {
         "title": "A field has a value it cannot have",
         "status": 422,
         "detail": "items.1 does not fit DecideItem; /docs shows what it may be",
-        "errors": [{"field": "items.1.context", "message": "is required"}],
+        "help": "/docs/problems#invalid",
+        "errors": [{"field": "items.1.context", "message": "is required", "pointer": "/items/1/context"}],
     }
 }
 
@@ -39,6 +40,9 @@ class FieldError(View):
 
     field: str = shown("resources.0.budget", "path of the field in the body")
     message: str = shown("must have at most 6 decimals", "what is wrong with the value")
+    pointer: str | None = shown(
+        "/resources/0/budget", "the same path as a JSON pointer; absent if the field is no part of the body"
+    )
 
 
 class ProblemDocument(View):
@@ -52,6 +56,7 @@ class ProblemDocument(View):
     detail: str = shown(
         "the body does not fit CampaignConfig; /docs shows what it may be", "what was wrong with this request"
     )
+    help: str = shown("/docs/problems#invalid", "path of the page that says what this kind means and what to do")
     errors: list[FieldError] | None = Field(
         default=None,
         examples=[[FieldError.example()]],

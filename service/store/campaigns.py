@@ -12,6 +12,7 @@ from service.ids import is_id
 from service.problems import NotFound
 from service.store import tables
 from service.store.statements import Row
+from service.words import no_such
 
 
 def add_campaign(connection: Connection, campaign_id: str, now: int, portfolio: int | None = None) -> int | None:
@@ -40,7 +41,7 @@ def state_of(connection: Connection, campaign_id: str, *, with_config: bool = Fa
     query = states(with_config=with_config).where(tables.campaign.c.id == campaign_id)
     row = connection.execute(query).mappings().first() if is_id(campaign_id) else None
     if row is None:
-        raise NotFound("there is no such campaign", kind="campaign-not-found")
+        raise NotFound(no_such("campaign", campaign_id), kind="campaign-not-found")
     return dict(row)
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from service.ids import is_id
 from service.problems import Conflict, NotFound
 from service.store.tables import ROLES, api_key, audit, campaign
+from service.words import no_such
 
 _PREFIX = "cbwk_"  # lets people, and tools that search for leaked secrets, recognise a key
 _KEY_BYTES = 32
@@ -51,8 +52,9 @@ def create_key(
         raise ValueError(f"role must be one of {', '.join(ROLES)}")
     if campaigns is not None:
         known = select(campaign.c.id).where(campaign.c.id.in_([name for name in campaigns if is_id(name)]))
-        if set(connection.execute(known).scalars()) != set(campaigns):
-            raise NotFound("campaigns has an id of none", kind="campaign-not-found")
+        unknown = set(campaigns) - set(connection.execute(known).scalars())
+        if unknown:
+            raise NotFound(no_such("campaign", min(unknown)), kind="campaign-not-found")
     key_id = f"key-{secrets.token_hex(8)}"
     text = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
     connection.execute(
@@ -84,7 +86,7 @@ def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | No
     admins = usable_admin_keys(connection, lock=True)
     row = connection.execute(_COLUMNS.where(api_key.c.id == key_id)).mappings().one_or_none()
     if row is None:
-        raise NotFound("there is no such key", kind="key-not-found")
+        raise NotFound(no_such("key", key_id), kind="key-not-found")
     if row["revoked_at"] is not None:
         return
     if admins == [key_id]:

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event, insert, select, update
 from service.engine.replay import replay
 from service.reads.campaigns import campaigns
 from service.store import tables
+from service.words import error_at
 from tests.service.http_calls import campaign, decide_body
 from tests.service.http_client import served
 
@@ -135,7 +136,7 @@ def test_a_flight_that_has_not_begun_has_no_share_and_no_pace(call):
 def test_a_start_that_is_not_before_the_end_is_refused(call, starts_at):
     answer = call("POST", "/campaigns", json=campaign(starts_at=starts_at, ends_at=LATER, horizon=None))
     assert answer.status_code == 422
-    assert answer.json()["errors"] == [{"field": "starts_at", "message": "must be before ends_at"}]
+    assert answer.json()["errors"] == [error_at("starts_at", "must be before ends_at")]
 
 
 def test_a_list_by_status_finds_the_ended_and_pages_past_the_others(call):

@@ -148,7 +148,9 @@ def test_all_errors_of_a_body_are_listed_with_what_is_allowed():
     ],
 )
 def test_an_error_names_the_field_and_what_is_allowed(path, body, field, message):
-    assert outcome(path, body)["errors"] == [{"field": field, "message": message}]
+    (error,) = outcome(path, body)["errors"]
+    assert (error["field"], error["message"]) == (field, message)
+    assert error["pointer"] == ("" if field == "body" else f"/{field}")
 
 
 def test_a_bad_item_is_named_by_its_place_and_the_others_are_served():
@@ -158,10 +160,42 @@ def test_a_bad_item_is_named_by_its_place_and_the_others_are_served():
     assert commands.count("Feedback(") == 1
     good, wrong, rule, number = orjson.loads(answer)["results"]
     assert good == {"at": 0}
-    assert wrong["error"]["detail"] == "items.1 does not fit FeedbackRequest; /docs shows what it may be"
+    assert wrong["error"]["detail"] == "items.1 does not fit FeedbackItem; /docs shows what it may be"
     assert [error["field"] for error in wrong["error"]["errors"]] == ["items.1.reward", "items.1.cost"]
     assert [error["field"] for error in rule["error"]["errors"]] == ["items.2.void"]
     assert [error["field"] for error in number["error"]["errors"]] == ["items.3"]
+
+
+ITEM = b'{"decision_id":"d","reward":1}'
+
+
+@pytest.mark.parametrize(
+    ("batch", "campaigns", "messages"),
+    [
+        (b'{"campaign_id":"c","items":[%b,%b]}' % (ITEM, ITEM), ["c", "c"], []),
+        (b'{"items":[%b],"campaign_id":"c"}' % (FEEDBACK % b'"reward":1'), ["c"], []),
+        (b'{"items":[%b]}' % ITEM, [], ["is required, here or beside items"]),
+        (
+            b'{"campaign_id":"d","items":[%b,%b]}' % (FEEDBACK % b'"reward":1', ITEM),
+            ["d"],
+            ["must be that beside items or absent"],
+        ),
+        # A bad item leaves the others, and the campaign, as they are.
+        (
+            b'{"campaign_id":"c","items":[{"decision_id":"d"},%b]}' % ITEM,
+            ["c"],
+            ["must have reward, costs or void: true"],
+        ),
+    ],
+)
+def test_a_batch_of_reports_may_name_the_campaign_of_all(batch, campaigns, messages):
+    submission = endpoints.feedback_batch(ANYONE, batch)
+    assert [command.campaign_id for command in submission.commands] == campaigns
+    answer = submission.respond([Answer({"at": at}) for at in range(len(campaigns))])
+    problems = [one["error"] for one in answer.body["results"] if "error" in one]
+    assert [error["message"] for problem in problems for error in problem["errors"]] == messages
+    if messages and messages[0].startswith(("is", "must be")):
+        assert problems[0]["errors"][0]["pointer"] == "/items/0/campaign_id"
 
 
 # fmt: off

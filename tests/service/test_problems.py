@@ -219,7 +219,7 @@ def test_a_body_that_is_not_json_is_400(call, engine, method, path, body):
 @pytest.mark.parametrize("body", [b"null", b"[]", b'{"unknown": 1e400}', b'{"context": NaN, "s3cr3t": "s3cr3t-value"}'])
 def test_a_body_of_the_wrong_form_is_422_and_names_fields(call, engine, method, path, body):
     document = problem(call(method, path, content=body), 422, "invalid")
-    assert all(error.keys() == {"field", "message"} for error in document["errors"])
+    assert all(error.keys() == {"field", "message", "pointer"} for error in document["errors"])
     assert "s3cr3t-value" not in json.dumps(document)
     assert engine.commands == []
 

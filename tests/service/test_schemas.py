@@ -18,6 +18,7 @@ from service.problems import Problem
 from service.responses import ERRORS_MAX, parsed
 from service.schemas.admin import AdjustRequest, KeyRequest
 from service.schemas.campaign import CONFIG_EXAMPLE, CampaignConfig, CampaignPatch
+from service.words import error_at
 
 SECRET = "s3cr3t-value"
 DECIDE = {"campaign_id": "c", "context": {"hour": 3}}
@@ -164,7 +165,7 @@ def test_two_stages_are_taken_with_a_preset_that_has_them_and_a_horizon(two_stag
     if two_stage in (False, "off", "auto"):
         accepted(CampaignConfig, ends)
     else:
-        assert refused(CampaignConfig, ends)["errors"] == [{"field": "policy.two_stage", "message": "needs a horizon"}]
+        assert refused(CampaignConfig, ends)["errors"] == [error_at("policy.two_stage", "needs a horizon")]
         poor = refused(CampaignConfig, changed(body, "resources.0.budget", 1))
         assert [error["field"] for error in poor["errors"]] == ["policy.two_stage"]
 

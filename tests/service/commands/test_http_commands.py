@@ -175,9 +175,9 @@ def test_a_refusal_of_the_service_is_one_line_with_status_and_reason(capsys, tmp
     ]:
         file.write_text(text)
         assert message in refused(capsys, "campaign", "create", str(file))
-    assert "404: there is no such campaign" in refused(capsys, "campaign", "show", "nowhere")
+    assert '404: there is no campaign "nowhere"' in refused(capsys, "campaign", "show", "nowhere")
     assert "404" in refused(capsys, "campaign", "budget", "../campaigns")
-    assert "404: there is no such campaign" in refused(capsys, "export", "nowhere", "--out", str(tmp_path / "x"))
+    assert '404: there is no campaign "nowhere"' in refused(capsys, "export", "nowhere", "--out", str(tmp_path / "x"))
     assert "422" in refused(capsys, "campaign", "list", "--status", "asleep")
     assert not (tmp_path / "x").exists()
 
@@ -201,3 +201,71 @@ def test_a_key_is_needed_and_never_repeated(capsys, monkeypatch):
     assert "hunter2" not in refused(capsys, "campaign", "list")
     monkeypatch.delenv("CBWK_API_KEY")
     assert "CBWK_API_KEY" in refused(capsys, "campaign", "list")
+
+
+def test_a_budget_is_set_and_spending_is_corrected_also_downwards(run, server):
+    with calls(server) as client:
+        create(client, campaign("money", budget=5))
+    assert run("campaign", "set-budget", "money", "usd", "7.5") == "money is active, version 2\n"
+    why = ("--reason", "invoice")
+    assert run("campaign", "adjust", "money", "usd", "2", *why) == "usd of money: spent 2, overrun 0, free 5.5\n"
+    assert run("campaign", "adjust", "money", "usd", "-0.5", *why) == "usd of money: spent 1.5, overrun 0, free 6\n"
+    once = ("campaign", "adjust", "money", "usd", "1", *why, "--idempotency-key", "once")
+    assert run(*once) == run(*once) == "usd of money: spent 2.5, overrun 0, free 5\n"
+
+
+def test_a_wrong_resource_is_one_line_with_the_name_that_is_meant(capsys):
+    assert 'there is no resource "usdd" in the campaign; did you mean "usd"?' in refused(
+        capsys, "campaign", "set-budget", "c", "usdd", "7"
+    )
+
+
+def test_a_campaign_is_changed_by_a_file(run, server, tmp_path):
+    with calls(server) as client:
+        create(client, campaign("changed"))
+    file = tmp_path / "change.json"
+    file.write_text(json.dumps({"arms": [{"id": "a", "status": "paused"}], "horizon": 2000}), encoding="utf-8")
+    assert run("campaign", "change", "changed", str(file)) == "changed is active, version 2\n"
+    config = json.loads(run("campaign", "show", "changed", "--json"))["config"]
+    assert (config["horizon"], config["arms"][0]["status"]) == (2000, "paused")
+
+
+def test_a_clone_has_the_configuration_but_neither_retired_arms_nor_the_seed(run, server):
+    with calls(server) as client:
+        create(client, campaign("first", arms=[{"id": name} for name in "abc"], display_name="First"))
+        client.patch("/campaigns/first", json={"retire_arms": ["b"]}).raise_for_status()
+    assert run("campaign", "clone", "first", "second") == "second is active, version 1\n"
+    found = {name: json.loads(run("campaign", "show", name, "--json"))["config"] for name in ("first", "second")}
+    assert [arm["id"] for arm in found["second"]["arms"]] == ["a", "c"]
+    same = found["first"].keys() - {"id", "arms", "seed"}
+    assert {name: found["first"][name] for name in same} == {name: found["second"][name] for name in same}
+    assert found["first"]["seed"] != found["second"]["seed"]
+    run("campaign", "clone", "first", "third", "--ends-at", "2090-01-01T00:00:00Z")
+    third = json.loads(run("campaign", "show", "third", "--json"))["config"]
+    assert (third["horizon"], third["ends_at"]) == (None, "2090-01-01T00:00:00Z")
+
+
+def test_the_uplift_is_a_table_of_groups_and_differences(run, server):
+    with calls(server) as client:
+        create(client, campaign("held", holdout={"fraction": 0.5, "arm": "a"}))
+        create(client, campaign("shadowed", mode="shadow"))
+        for at in range(20):
+            client.post("/decide", json=decide_body(f"h{at}", "held")).raise_for_status()
+            client.post("/decide", json=decide_body(f"s{at}", "shadowed") | {"baseline_arm": "a"}).raise_for_status()
+    held = json.loads(run("campaign", "uplift", "held", "--json"))["holdout"]["groups"]
+    lines = [line.split() for line in run("campaign", "uplift", "held").splitlines()]
+    assert lines[1][:2] == ["policy", str(held["policy"]["decisions"])]
+    assert lines[2][:2] == ["holdout", str(held["holdout"]["decisions"])]
+    assert [line[0] for line in lines[4:]] == ["reward", "cost", "reward"]
+    assert ["a", "20"] in [line.split()[:2] for line in run("campaign", "uplift", "shadowed").splitlines()]
+    assert run("campaign", "uplift", "c") == "c has neither a hold-out nor shadow mode\n"
+
+
+def test_ids_are_whole_in_a_pipe_however_long_they_are(server):
+    name = "n" * 128
+    with calls(server) as client:
+        create(client, campaign(name, resources=[{"id": "r" * 128, "budget": 1, "max_cost": 1}]))
+    for command in (("campaign", "list"), ("campaign", "budget"), ("campaign", "show", name)):
+        found = subprocess.run([CBWK, *command], capture_output=True, text=True, check=True).stdout
+        assert name in found.split() or "r" * 128 in found.split()
+        assert "…" not in found

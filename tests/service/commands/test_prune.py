@@ -97,7 +97,7 @@ def test_a_time_that_cannot_be_read_is_one_line(before, capsys):
 def test_an_unknown_campaign_is_one_line(url, capsys):
     for command in (["prune", "--before", TOMORROW], ["replay"]):
         assert main([*command, "nobody", "--database-url", url]) == 1
-        assert capsys.readouterr().err == "cbwk: there is no such campaign\n"
+        assert capsys.readouterr().err == 'cbwk: there is no campaign "nobody"\n'
 
 
 def test_a_replay_names_the_first_decision_that_differs(url, capsys):

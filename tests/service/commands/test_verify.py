@@ -61,7 +61,7 @@ def test_an_account_that_differs_from_the_log_is_named_and_the_exit_code_is_1(ur
 
 def test_an_unknown_campaign_is_one_line(url, capsys):
     assert main(["verify", "three", "--database-url", url]) == 1
-    assert capsys.readouterr().err == "cbwk: there is no such campaign\n"
+    assert capsys.readouterr().err == 'cbwk: there is no campaign "three"\n'
 
 
 def test_a_database_without_campaigns_says_so(migrated_url, capsys):

@@ -41,7 +41,7 @@ def test_a_key_is_made_listed_and_revoked(migrated_url, capsys):
     create = ("key", "create", "--name", "[ads]", "--role", "decider", *limits, *there)
     code, out, err = run(capsys, *create)
     assert (code, out) == (1, "")
-    assert "campaigns has an id of none" in err
+    assert 'there is no campaign "spring"' in err
     with Database.open(migrated_url) as database, database.write() as connection:
         add_campaign(connection, "spring", 1)
     code, out, err = run(capsys, *create)
