@@ -34,12 +34,11 @@ from service.routes import admin, campaigns, evaluations, health, portfolios, we
 from service.routes.dashboard import add_pages
 from service.settings import Settings
 from service.store.database import Database
+from service.words import shown, suggestion
 
 _HTTP_PROBLEMS: dict[int, Problem] = {
     400: BadRequest("the request cannot be read"),
     403: Forbidden("this is not allowed"),
-    404: NotFound("there is nothing at this path", kind="path-not-found"),
-    405: MethodNotAllowed("the path does not take this method"),
 }
 
 
@@ -128,8 +127,14 @@ async def _http_exception(request: Request, error: HTTPException) -> Response:
     """Answer the errors that Starlette and FastAPI raise."""
     if error.status_code >= 500:
         raise error
-    headers = {"Allow": _methods(request)} if error.status_code == 405 else error.headers
-    return problem_answer(_HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400]), headers)
+    path = request.url.path
+    if error.status_code == 404:
+        detail = f"there is nothing at {shown(path)}{suggestion(path, request.app.openapi()['paths'])}"
+        return problem_answer(NotFound(detail, kind="path-not-found"))
+    if error.status_code == 405:
+        methods = _methods(request)
+        return problem_answer(MethodNotAllowed(f"{shown(path)} takes {methods} only"), {"Allow": methods})
+    return problem_answer(_HTTP_PROBLEMS.get(error.status_code, _HTTP_PROBLEMS[400]), error.headers)
 
 
 def _methods(request: Request) -> str:

@@ -42,6 +42,6 @@ def misfit_at(path: Sequence[str | int], encoder: ContextEncoder, values: Any, e
     message = without_values(error.reason)
     if declared and feature is None:
         message = not_among("declared features", str(error.feature), declared)
-    elif isinstance(feature, CategoryFeature) and isinstance(values[feature.name], str):
+    elif isinstance(feature, CategoryFeature) and isinstance(values.get(feature.name), str):
         message = allowed(values[feature.name], feature.values)
     return error_at((*path, error.feature), message)

@@ -10,7 +10,7 @@ from itertools import islice
 # How much of a name is shown; the caller may have made it up.
 SHOWN_LENGTH_MAX = 64
 # A message lists this many of the allowed names, and compares a wrong name with this many of them.
-LISTED_MAX = 20
+LISTED_MAX = 25
 COMPARED_MAX = 200
 
 

@@ -51,12 +51,16 @@ def clone(
     with service_client(url) as client:
         config = call(client, "GET", f"/campaigns/{path_segment(campaign)}")["config"]
         arms = [arm for arm in config["arms"] if not arm.get("retired")]
+        statuses = [{"id": arm["id"], "status": arm.pop("status")} for arm in arms if "status" in arm]
         # The copy draws its own seed, and its estimates are its own.
         copy = {name: value for name, value in config.items() if name not in ("seed", "estimate", "starts_at")}
         copy |= {"id": new, "arms": arms}
         if horizon is not None or ends_at is not None:
             copy |= {"horizon": horizon, "ends_at": ends_at}
-        _print_status(call(client, "POST", "/campaigns", json=copy), as_json)
+        made = call(client, "POST", "/campaigns", json=copy)
+        if any(each["status"] == "paused" for each in statuses):
+            made = call(client, "PATCH", f"/campaigns/{path_segment(new)}", json={"arms": statuses})
+    _print_status(made, as_json)
 
 
 @app.command()

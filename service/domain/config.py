@@ -12,7 +12,7 @@ from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
 from service.times import moment_microseconds
-from service.words import allowed, error_at, listed
+from service.words import allowed, error_at, listed, suggestion
 
 _UNPAYABLE = "must leave an arm that the whole budget can pay: every arm may cost more than that"
 
@@ -124,8 +124,10 @@ def _exceeds(arm: Mapping[str, Any], limits: Mapping[str, int]) -> bool:
 
 
 def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int]) -> None:
-    if not limits.keys() >= (arm.get("max_cost") or {}).keys():
-        raise Misfit(field, f"must have resources of the campaign only, which are {listed(list(limits))}")
+    for name in arm.get("max_cost") or ():
+        if name not in limits:
+            known = f"{listed([*limits])}{suggestion(name, limits)}"
+            raise Misfit(field, f"must have resources of the campaign only, which are {known}")
     if _exceeds(arm, limits):
         raise Misfit(field, "must be at most that of its resource")
 

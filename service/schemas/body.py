@@ -19,6 +19,7 @@ from service.ids import ID_PATTERN
 from service.limits import METADATA_MAX, TEXT_LENGTH_MAX, UNIT_LENGTH_MAX, VALUE_LENGTH_MAX
 from service.money import AMOUNT_MAX, amount, micros
 from service.times import moment_microseconds, moment_text
+from service.words import suggestion
 
 
 class Body(BaseModel):
@@ -53,7 +54,9 @@ def _unique_ids(ids: list[str]) -> list[str]:
 
 def _time_zone(name: str) -> str:
     if name not in available_timezones() or name in ("localtime", "Factory"):  # these differ by machine
-        raise ValueError("must be a name of the IANA time zone database, such as Europe/Berlin")
+        region = name.partition("/")[0]
+        hint = suggestion(name, sorted(zone for zone in available_timezones() if zone.startswith(f"{region}/")))
+        raise ValueError(f"must be a name of the IANA time zone database, such as Europe/Berlin{hint}")
     return name
 
 

@@ -40,8 +40,10 @@ class FieldError(View):
 
     field: str = shown("resources.0.budget", "path of the field in the body")
     message: str = shown("must have at most 6 decimals", "what is wrong with the value")
-    pointer: str | None = shown(
-        "/resources/0/budget", "the same path as a JSON pointer; absent if the field is no part of the body"
+    pointer: str | None = Field(
+        default=None,
+        examples=["/resources/0/budget"],
+        description="the same path as a JSON pointer; absent if the field is no part of the body",
     )
 
 

@@ -233,10 +233,11 @@ def test_a_campaign_is_changed_by_a_file(run, server, tmp_path):
 def test_a_clone_has_the_configuration_but_neither_retired_arms_nor_the_seed(run, server):
     with calls(server) as client:
         create(client, campaign("first", arms=[{"id": name} for name in "abc"], display_name="First"))
-        client.patch("/campaigns/first", json={"retire_arms": ["b"]}).raise_for_status()
-    assert run("campaign", "clone", "first", "second") == "second is active, version 1\n"
+        paused = [{"id": "c", "status": "paused"}]
+        client.patch("/campaigns/first", json={"retire_arms": ["b"], "arms": paused}).raise_for_status()
+    assert run("campaign", "clone", "first", "second") == "second is active, version 2\n"
     found = {name: json.loads(run("campaign", "show", name, "--json"))["config"] for name in ("first", "second")}
-    assert [arm["id"] for arm in found["second"]["arms"]] == ["a", "c"]
+    assert [(arm["id"], arm.get("status")) for arm in found["second"]["arms"]] == [("a", None), ("c", "paused")]
     same = found["first"].keys() - {"id", "arms", "seed"}
     assert {name: found["first"][name] for name in same} == {name: found["second"][name] for name in same}
     assert found["first"]["seed"] != found["second"]["seed"]

@@ -147,10 +147,9 @@ def test_kill_9_in_the_middle_leaves_everything_right(long_url, capsys):
 @pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 def test_a_file_that_a_server_has_is_refused_with_one_line(url, capsys):
     with running_server(database_url=url):
-        for command in (["prune", "--before", TOMORROW], ["replay"]):
-            assert main([*command, "--database-url", url]) == 1
-            (line,) = capsys.readouterr().err.splitlines()
-            assert line.startswith("cbwk: another process uses ")
+        assert main(["prune", "--before", TOMORROW, "--database-url", url]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("cbwk: another process uses ")
 
 
 @pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)

@@ -76,7 +76,7 @@ def test_a_key_can_be_had_as_json(migrated_url, capsys):
         (["key", "create", "--name", "x", "--role", "root"], 2, "--role"),
         (["key", "create", "--role", "admin"], 2, "--name"),
         (["key", "create", "--name", "x", "--role", "admin", "--requests-per-second", "0"], 2, "--requests-per-second"),
-        (["key", "revoke", "key-0"], 1, "no such key"),
+        (["key", "revoke", "key-0"], 1, "there is no key"),
         (["key"], 2, "command"),
     ],
 )
@@ -97,12 +97,11 @@ def test_the_last_admin_key_cannot_be_revoked_by_command(migrated_url, monkeypat
     assert "last admin key" in err
 
 
-@pytest.mark.parametrize("command", [["migrate"], ["key", "list"]])
-def test_a_database_that_another_process_uses_is_one_line(command, tmp_path, monkeypatch, capsys):
+def test_a_database_that_another_process_uses_is_one_line(tmp_path, monkeypatch, capsys):
     url = f"sqlite:///{tmp_path}/cbwk.db"
     monkeypatch.setenv("CBWK_DATABASE_URL", url)
     with Database.open(url):
-        code, out, err = run(capsys, *command)
+        code, out, err = run(capsys, "migrate")
     assert (code, out) == (1, "")
     assert err.startswith("cbwk: another process uses ")
     assert err.count("\n") == 1
