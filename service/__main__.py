@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 _OURS = {"cbwk_client", "cbwk_core", "service"}
-_PLOTS = {"matplotlib", "threadpoolctl"}
+# The packages that only one extra brings; all others come with `server`.
+_EXTRAS = {"matplotlib": "plots", "threadpoolctl": "plots", "opentelemetry": "otel", "google": "otel"}
 
 
 def _exit_at_once(number: int, _frame: FrameType | None) -> None:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if not package or package in _OURS or package in sys.stdlib_module_names:
             raise
-        extra = "plots" if package in _PLOTS else "server"
+        extra = _EXTRAS.get(package, "server")
         sys.stderr.write(f"cbwk: {package} is not installed: pip install 'cbwk[{extra}]'\n")
         return 2
 

@@ -1,6 +1,7 @@
 """The ASGI application: its routes, its middleware, and the handlers that turn errors into problem documents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, cast
@@ -9,11 +10,13 @@ import orjson
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
 from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from service import openapi
 from service.access_log import AccessLog
@@ -45,6 +48,30 @@ _HTTP_PROBLEMS: dict[int, Problem] = {
 ROUTERS = (campaigns.router, portfolios.router, admin.router, evaluations.router, webhooks.router, health.router)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Parts that a process chooses when it starts; those of `service.tracing` make spans."""
+
+    engine: type[Engine] = Engine
+    hot_path: type[HotPath] = HotPath
+    middleware: tuple[Callable[[ASGIApp], ASGIApp], ...] = ()  # inside of the one that gives a request its id
+    stop: Callable[[], None] = lambda: None
+
+
+PARTS = Parts()
+
+
+# FastAPI would make spans, metrics and log records of its own as soon as the process has a provider for them.
+_NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+_UNTRACED = {"/livez", "/readyz", "/metrics"}  # asked for by machines every few seconds
+_SPANS: TelemetryConfig = {
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "exclude": lambda scope: scope["path"] in _UNTRACED,
+}
+
+
 class _Application(FastAPI):
     refusals: Refusals
     hot_path: HotPath
@@ -69,6 +96,7 @@ def create_app(
     keyring: KeyRing | None = None,
     metrics: Metrics | None = None,
     lifespan: Any = None,
+    parts: Parts = PARTS,
 ) -> FastAPI:
     """Create an application; two applications in one process share nothing.
 
@@ -85,6 +113,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        telemetry=_SPANS if settings.traces else _NO_TELEMETRY,
         generate_unique_id_function=lambda route: route.name,
     )
     components = Components(
@@ -100,11 +129,13 @@ def create_app(
     )
     app.state = components  # type: ignore[assignment]
     access_log = components.access_log
+    for middleware in parts.middleware:
+        app.add_middleware(middleware)
     app.add_middleware(
         RequestMiddleware, metrics=metrics, body_bytes_max=settings.body_bytes_max_of, access_log=access_log
     )
     app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics, access_log)
-    app.hot_path = HotPath(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
+    app.hot_path = parts.hot_path(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)

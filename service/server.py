@@ -16,9 +16,8 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from service.app import create_app
+from service.app import PARTS, Parts, create_app
 from service.auth import KeyRing
-from service.engine import Engine
 from service.evaluation.runner import end_interrupted
 from service.fault import fault_at
 from service.hot.protocol import Connection, close_late
@@ -105,7 +104,7 @@ def _log_start(settings: Settings, listener: socket.socket, database: Database) 
     )
 
 
-def serve(settings: Settings, listener: socket.socket, database: Database) -> None:
+def serve(settings: Settings, listener: socket.socket, database: Database, parts: Parts = PARTS) -> None:
     """Serve requests until SIGTERM or SIGINT, finish those in progress, then exit with code 0.
 
     If the SQLite file fails, queued requests are answered with 503 and the process exits with code 1.
@@ -122,7 +121,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine = Engine(
+        engine = parts.engine(
             database,
             queue_max=settings.queue_max,
             deadline_seconds=settings.request_deadline_ms / 1000,
@@ -154,13 +153,14 @@ def serve(settings: Settings, listener: socket.socket, database: Database) -> No
             sender.cancel()
             await asyncio.to_thread(app.state.evaluations.stop)
             await engine.stop()
+            await asyncio.to_thread(parts.stop)
             database.close()
             log.info("the service has stopped")
             if app.state.access_log is not None:
                 app.state.access_log.close()
 
     keyring = KeyRing(database, admin_key)
-    app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan)
+    app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan, parts=parts)
     server = uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS))
     server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTS_PER_ITERATION - 1))])
     if failures:

@@ -94,6 +94,9 @@ class Settings(BaseSettings):
         default=LABELS_MAX, ge=1, le=100_000, description="campaigns with labels of their own in metrics"
     )
     metrics_public: bool = Field(default=False, description="whether GET /metrics is open without a key")
+    traces: bool = Field(
+        default=False, description="whether OpenTelemetry gets a span for each request; needs the extra otel"
+    )
     webhook_private: bool = Field(
         default=False, description="whether webhooks may have addresses inside private networks, and http://"
     )

@@ -17,7 +17,8 @@ import importlib, pkgutil
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.startswith(("cbwk_core.simulation.", "service.demo", "service.migrations")):
+        apart = ("cbwk_core.simulation.", "service.demo", "service.migrations", "service.tracing")
+        if not module.name.startswith(apart):
             importlib.import_module(module.name)
 """
 

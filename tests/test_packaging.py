@@ -76,7 +76,7 @@ def test_the_metadata_names_the_licence_the_authors_and_the_extras(metadata):
     assert (metadata["Version"], metadata["License-Expression"]) == (PROJECT["version"], "Apache-2.0")
     assert metadata["Author"] == "The cbwk authors"
     assert not [name for name in metadata if name in ("Author-email", "Maintainer", "Maintainer-email")]
-    assert set(metadata.get_all("Provides-Extra")) == {"server", "plots", "parquet", "dev", "bench"}
+    assert set(metadata.get_all("Provides-Extra")) == {"server", "plots", "parquet", "otel", "dev", "bench"}
 
 
 def test_each_extra_has_its_own_requirements():
@@ -148,6 +148,13 @@ def test_without_plots_the_commands_that_draw_print_what_to_install(server, comm
     done = installations.run(server, CBWK, command)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"cbwk: \w+ is not installed: pip install 'cbwk\[plots\]'\n", done.stderr)
+
+
+def test_without_otel_a_service_with_traces_prints_what_to_install(server):
+    code = f"import os; os.environ['CBWK_TRACES'] = 'true'\n{CBWK}"
+    done = installations.run(server, code, "serve", "--port", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"cbwk: \w+ is not installed: pip install 'cbwk\[otel\]'\n", done.stderr)
 
 
 def test_the_command_prints_the_version(server):

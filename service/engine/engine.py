@@ -106,6 +106,9 @@ class Engine:
     loop that is busy with refusals does not keep the database waiting.
     """
 
+    item: type[Item] = Item
+    batches: type[BatchRunner] = BatchRunner
+
     def __init__(
         self,
         database: Database,
@@ -120,7 +123,7 @@ class Engine:
         reached: Reached | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        self._batches = BatchRunner(
+        self._batches = self.batches(
             database,
             memory_bytes_max=memory_bytes_max,
             lock_timeout_ms=lock_timeout_ms,
@@ -210,7 +213,7 @@ class Engine:
             together = self._groups = self._groups + 1
         large = self._batches.large_campaigns
         work = work_of(commands, large, self._work_max) if hot and large else 0
-        waiter = Waiter([Item(command, deadline, together) for command in commands], deliver, work)
+        waiter = Waiter([self.item(command, deadline, together) for command in commands], deliver, work)
         with self._guard:
             if self._stopping:
                 raise Unavailable("the service is stopping", kind="queue-full")

@@ -63,6 +63,7 @@ class Head(NamedTuple):
     key: str
     request_id: str
     hint: str | None  # X-Campaign-Id
+    trace: Any = None  # of the caller, where traces are on
 
 
 class HotPath:
@@ -73,6 +74,7 @@ class HotPath:
     ) -> None:
         self.components = components
         self._routes = {route.path.encode(): (route, body_bytes_max(route.path)) for route in routes}
+        self.exchange: type[Exchange] = Exchange
         self.metrics, self.access_log = metrics, getattr(components, "access_log", None)
         self.under_way = 0
         self.waiting_bytes = WaitingBytes()
@@ -145,7 +147,7 @@ class HotPath:
         # All exchanges have the same time, so they are due in order.
         loop: asyncio.AbstractEventLoop = connection.loop
         due = loop.time() + self.components.settings.request_deadline_ms / 1000
-        exchange = Exchange(self, connection, head, perf_counter(), due)
+        exchange = self.exchange(self, connection, head, perf_counter(), due)
         self.under_way += 1
         try:
             if principal is not None and principal.requests_per_second is not None:
