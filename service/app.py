@@ -49,8 +49,8 @@ ROUTERS = (campaigns.router, portfolios.router, admin.router, evaluations.router
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Parts that a process chooses when it starts; those of `service.tracing` make spans."""
+class Instrumentation:
+    """Instrumentation that a process chooses when it starts; those of `service.tracing` make spans."""
 
     engine: type[Engine] = Engine
     hot_path: type[HotPath] = HotPath
@@ -58,7 +58,7 @@ class Parts:
     stop: Callable[[], None] = lambda: None
 
 
-PARTS = Parts()
+PLAIN = Instrumentation()
 
 
 # FastAPI would make spans, metrics and log records of its own as soon as the process has a provider for them.
@@ -96,7 +96,7 @@ def create_app(
     keyring: KeyRing | None = None,
     metrics: Metrics | None = None,
     lifespan: Any = None,
-    parts: Parts = PARTS,
+    instrumentation: Instrumentation = PLAIN,
 ) -> FastAPI:
     """Create an application; two applications in one process share nothing.
 
@@ -129,13 +129,13 @@ def create_app(
     )
     app.state = components  # type: ignore[assignment]
     access_log = components.access_log
-    for middleware in parts.middleware:
+    for middleware in instrumentation.middleware:
         app.add_middleware(middleware)
     app.add_middleware(
         RequestMiddleware, metrics=metrics, body_bytes_max=settings.body_bytes_max_of, access_log=access_log
     )
     app.refusals = Refusals([route.path for route in HOT_ROUTES], metrics, access_log)
-    app.hot_path = parts.hot_path(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
+    app.hot_path = instrumentation.hot_path(components, HOT_ROUTES, metrics, settings.body_bytes_max_of)
     for route in HOT_ROUTES:
         app.add_route(route.path, endpoint(route), methods=["POST"], name=route.path)
     add_pages(app)

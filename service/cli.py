@@ -66,16 +66,16 @@ def serve(
         return
 
     from service import logs, server
-    from service.app import Parts
+    from service.app import Instrumentation
     from service.auth import bootstrap_admin_key
     from service.store.database import Database
     from service.store.migrate import migrate as run_migrations
 
-    parts_of: Callable[[], Parts] = Parts
+    instrumentation_of: Callable[[], Instrumentation] = Instrumentation
     if settings.traces:  # before anything else is done: its packages may be missing
         from service import tracing
 
-        parts_of = tracing.start
+        instrumentation_of = tracing.start
 
     logs.configure_logs(settings.log_level)
     listener = _listener(settings.host, settings.port)
@@ -91,7 +91,7 @@ def serve(
         database.close()
         raise typer.Exit(team.supervise(settings, workers))
     typer.echo(f"cbwk serves on {server.url_of(listener)}", err=True)
-    server.serve(settings, listener, database, parts_of())
+    server.serve(settings, listener, database, instrumentation_of())
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from service.app import PARTS, Parts, create_app
+from service.app import PLAIN, Instrumentation, create_app
 from service.auth import KeyRing
 from service.evaluation.runner import end_interrupted
 from service.fault import fault_at
@@ -104,7 +104,9 @@ def _log_start(settings: Settings, listener: socket.socket, database: Database) 
     )
 
 
-def serve(settings: Settings, listener: socket.socket, database: Database, parts: Parts = PARTS) -> None:
+def serve(
+    settings: Settings, listener: socket.socket, database: Database, instrumentation: Instrumentation = PLAIN
+) -> None:
     """Serve requests until SIGTERM or SIGINT, finish those in progress, then exit with code 0.
 
     If the SQLite file fails, queued requests are answered with 503 and the process exits with code 1.
@@ -121,7 +123,7 @@ def serve(settings: Settings, listener: socket.socket, database: Database, parts
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine = parts.engine(
+        engine = instrumentation.engine(
             database,
             queue_max=settings.queue_max,
             deadline_seconds=settings.request_deadline_ms / 1000,
@@ -153,14 +155,21 @@ def serve(settings: Settings, listener: socket.socket, database: Database, parts
             sender.cancel()
             await asyncio.to_thread(app.state.evaluations.stop)
             await engine.stop()
-            await asyncio.to_thread(parts.stop)
+            await asyncio.to_thread(instrumentation.stop)
             database.close()
             log.info("the service has stopped")
             if app.state.access_log is not None:
                 app.state.access_log.close()
 
     keyring = KeyRing(database, admin_key)
-    app = create_app(settings, database=database, keyring=keyring, metrics=metrics, lifespan=lifespan, parts=parts)
+    app = create_app(
+        settings,
+        database=database,
+        keyring=keyring,
+        metrics=metrics,
+        lifespan=lifespan,
+        instrumentation=instrumentation,
+    )
     server = uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS))
     server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTS_PER_ITERATION - 1))])
     if failures:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanKind, StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.app import Parts
+from service.app import Instrumentation
 from service.engine import Engine
 from service.engine.batch import BatchRunner
 from service.engine.commands import Command, Item
@@ -36,7 +36,7 @@ STOP_SECONDS = 3.0
 _tracer = trace.get_tracer("cbwk", version("cbwk"))
 
 
-def start() -> Parts:
+def start() -> Instrumentation:
     """Begin to send spans to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`; returns the parts that make them."""
     own = Resource({SERVICE_NAME: "cbwk", SERVICE_VERSION: version("cbwk")})
     # At exit the provider would wait for its collector without a bound.
@@ -49,7 +49,7 @@ def start() -> Parts:
         last.start()
         last.join(STOP_SECONDS)
 
-    return Parts(TracedEngine, TracedHotPath, (IdentifiedSpans,), stop)
+    return Instrumentation(TracedEngine, TracedHotPath, (IdentifiedSpans,), stop)
 
 
 class IdentifiedSpans:

@@ -24,7 +24,7 @@ export function resourceBar() {
     bar.classList.toggle("over", account.overrun > 0);
     bar.setAttribute("aria-label", barText(account, flight));
     bar.title = barText(account, flight);
-    setChildren(windows, (account.windows ?? []).map(windowBar));
+    setChildren(windows, (account.windows ?? []).map((one) => windowBar(one, account.unit)));
     setText(name, account.id);
     setText(figures, `${amount(account.spent)} of ${amount(account.granted)}${account.unit ? ` ${account.unit}` : ""}`);
     setText(pace, paceText(account.pace));
@@ -33,7 +33,7 @@ export function resourceBar() {
   return { element, update };
 }
 
-function windowBar({ period, limit, spent, held, ends_at }) {
+function windowBar({ period, limit, spent, held, ends_at }, unit) {
   const most = Math.max(limit, spent + held) || 1;
   const text = `This ${period}: ${amount(spent)} spent, ${amount(held)} held of ${amount(limit)}, until ${moment(ends_at)}`;
   const bar = h("span", { class: "bar", role: "img", "aria-label": text, title: text });
@@ -42,7 +42,8 @@ function windowBar({ period, limit, spent, held, ends_at }) {
     piece.style.setProperty("width", `${(100 * part) / most}%`);
     bar.append(piece);
   }
-  return h("div", { class: "window" }, h("span", {}, `this ${period}`), bar);
+  const figures = h("span", { class: "window-figures" }, `${amount(spent)} of ${amount(limit)}${unit ? ` ${unit}` : ""}`);
+  return h("div", { class: "window" }, h("span", {}, `this ${period}`), bar, figures);
 }
 
 const paceText = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);

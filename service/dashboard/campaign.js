@@ -90,10 +90,13 @@ export function campaignPage(id, here) {
   }
 
   async function changed(message) {
-    notify(message);
     buttonsFor = "";
     document.activeElement?.blur();
-    await load();
+    try {
+      await load();
+    } finally {
+      notify(message); // once the page shows the change: a dialog that is opened now begins from it
+    }
     reload();
   }
 

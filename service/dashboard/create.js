@@ -144,7 +144,7 @@ const CONTENTS = {
   flight: (draft, put, { redraw }) => [
     ...legend("Flight"),
     row(
-      select("end", "It ends", [["horizon", "after a number of decisions"], ["ends_at", "at a date"]], (value) => {
+      select("end", "It ends", [["horizon", "after decisions"], ["ends_at", "at a date"]], (value) => {
         draft.end = value;
         redraw("flight");
       }, { value: draft.end }),
@@ -176,15 +176,15 @@ const CONTENTS = {
       field("feedback.missing_reward", "Reward if none comes", { type: "number", step: "any" },
         put(draft.feedback, "missing_reward"), { value: draft.feedback.missing_reward, hint: "empty: teaches nothing" }),
       select("feedback.missing_cost", "Cost if none comes",
-        [["hold", "its max cost: nothing is overspent unseen"], ["none", "nothing"]], put(draft.feedback, "missing_cost"),
-        { value: draft.feedback.missing_cost })),
+        [["hold", "its max cost"], ["none", "nothing"]], put(draft.feedback, "missing_cost"),
+        { value: draft.feedback.missing_cost, hint: "its max cost: nothing is overspent unseen" })),
   ],
 
   baseline: (draft, put, { redraw }) => [
     ...legend("Comparison"),
     row(
-      select("mode", "Mode", [["live", "live: the policy decides"], ["shadow", "shadow: the caller decides, the policy watches"]],
-        put(draft, "mode"), { value: draft.mode }),
+      select("mode", "Mode", [["live", "live: the policy decides"], ["shadow", "shadow: it watches"]],
+        put(draft, "mode"), { value: draft.mode, hint: "shadow: the caller decides, the policy watches" }),
       check("holdout", "Hold-out: a baseline decides a share", (on) => {
         draft.holdout.on = on;
         redraw("baseline");
@@ -205,7 +205,7 @@ function notes(draft, put) {
     h("label", { for: area.id }, "Notes"), area, h("small", {}, "up to 20 lines “name: value”"));
 }
 
-const TYPES = [["number", "a number"], ["category", "one of some values"], ["hash", "any text, hashed"]];
+const TYPES = [["number", "a number"], ["category", "one of a list"], ["hash", "any text"]];
 
 function featureItem(one, index, draft, put, redraw) {
   const path = `context.features.${index}`;

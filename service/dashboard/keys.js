@@ -26,7 +26,9 @@ export function keysPage({ watch, title, notify }) {
     const took = performance.now() - begin;
     if (JSON.stringify(items) !== shownFor) {
       shownFor = JSON.stringify(items);
-      place.replaceChildren(table("Keys", columns((key) => revoke(key, notify, () => poller.again())), items));
+      place.replaceChildren(items.length
+        ? table("Keys", columns((key) => revoke(key, notify, () => poller.again())), items)
+        : h("p", { class: "empty" }, "No keys yet. Give each service and each person a key of their own."));
     }
     return took;
   }
@@ -78,7 +80,7 @@ function createKey(done) {
     try {
       const made = await request("admin/keys", { method: "POST", body });
       dialog.close();
-      showOnce(key.name, made.key);
+      showOnce("Key", `The key ${key.name}`, made.key);
       done();
     } catch (error) {
       wrong.textContent = showErrors(form, error).join("; ");
@@ -97,12 +99,12 @@ function createKey(done) {
   const dialog = openDialog("New key", {}, form);
 }
 
-function showOnce(name, text) {
-  const title = `The key ${name}`;
+/** Shows a secret in a dialog from which it can be copied. */
+export function showOnce(kind, title, text) {
   const dialog = openDialog(title, {},
     h("h2", {}, title), h("p", {}, "Copy it now: it is never shown again."),
-    h("pre", { tabindex: 0, class: "secret", "aria-label": "Key" }, text),
-    h("div", { class: "answers" }, copyButton("Copy key", () => text),
+    h("pre", { tabindex: 0, class: "secret", "aria-label": kind }, text),
+    h("div", { class: "answers" }, copyButton(`Copy ${kind.toLowerCase()}`, () => text),
       h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")));
 }
 

@@ -9,6 +9,7 @@ import { overview } from "./overview.js";
 import { portfolioPage } from "./portfolio.js";
 import { Poller } from "./poller.js";
 import { clockTime } from "./format.js";
+import { deliveriesPage, webhooksPage } from "./webhooks.js";
 
 const content = byId("content");
 const alertBar = byId("alert");
@@ -112,6 +113,10 @@ function placeOf([, first = "", second, third, fourth]) {
   if (first === "new" && mayCreate) return { path: `new ${second}`, make: (here) => createPage(second, here), tab: "" };
   if (first === "keys" && mayCreate && !second) return { path: first, make: keysPage, tab: "" };
   if (first === "audit" && mayCreate && !second) return { path: first, make: auditPage, tab: "" };
+  if (first === "webhooks" && mayCreate && !third) {
+    return second ? { path: `webhook ${second}`, make: (here) => deliveriesPage(second, here), tab: "" }
+      : { path: first, make: webhooksPage, tab: "" };
+  }
   return { path: `nothing at ${location.hash}`, make: () => notFoundPage(), tab: "" };
 }
 

@@ -35,7 +35,7 @@ export function resourceCard(name) {
       free: amount(account.free), ...(account.overrun > 0 ? { over: amount(account.overrun) } : {}),
     };
     numbers.replaceChildren(...Object.entries(shown).map(fact));
-    worth.replaceChildren(...worthOf(account, campaign));
+    worth.replaceChildren(...(budget.exhausted ? [] : worthOf(account, campaign)));
   }
 
   /** `planned` is the axis of the flight; `axis` is the one to draw. */

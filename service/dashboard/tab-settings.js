@@ -3,7 +3,7 @@
 import { adjustSpent, archive, changeBudgets } from "./changes.js";
 import { connectCard } from "./connect.js";
 import { h } from "./dom.js";
-import { amount, amounts, fullMoment, percent, unitOf, whole } from "./format.js";
+import { amount, amounts, fullMoment, moment, percent, unitOf, whole } from "./format.js";
 import { addArm, changeArm, changeDates, changeHoldout, changeLimits, changeNames, goLive, retireArm } from "./patches.js";
 import { badged, fact, section, table } from "./tables.js";
 
@@ -57,10 +57,11 @@ function budgets({ accounts, config }) {
 }
 
 function flight({ config, status, created_at: created }) {
+  const at = (value) => h("span", { title: fullMoment(value) }, moment(value));
   return facts([
     ["Status", status],
-    config.ends_at ? ["End", fullMoment(config.ends_at)] : ["Expected decisions", whole(config.horizon)],
-    ["Start", fullMoment(config.starts_at) || `when it was created, ${fullMoment(created)}`],
+    config.ends_at ? ["End", at(config.ends_at)] : ["Expected decisions", whole(config.horizon)],
+    ["Start", config.starts_at ? at(config.starts_at) : h("span", {}, "when it was created, ", at(created))],
     ["Time zone of windows", config.timezone ?? "UTC"],
   ]);
 }

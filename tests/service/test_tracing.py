@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import httpx
 import pytest
@@ -18,6 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.service.http_calls import calls, campaign, connected, decide_body
 from tests.service.http_client import ADMIN_KEY
+from tests.service.listener import listener
 from tests.service.server_process import free_port, running_server
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -27,13 +26,22 @@ SECONDS_MAX = 60
 class Collector:
     """What a collector has received."""
 
-    def __init__(self):
-        self.spans, self.resources = [], []
+    def __init__(self, received):
+        self._received = received
 
-    def take(self, body):
-        for group in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.resources.append({one.key: one.value.string_value for one in group.resource.attributes})
-            self.spans += [span for scope in group.scope_spans for span in scope.spans]
+    @property
+    def _groups(self):
+        assert {path for path, *_ in self._received} <= {"/v1/traces"}
+        sent = [ExportTraceServiceRequest.FromString(body) for *_, body in list(self._received)]
+        return [group for one in sent for group in one.resource_spans]
+
+    @property
+    def spans(self):
+        return [span for group in self._groups for scope in group.scope_spans for span in scope.spans]
+
+    @property
+    def resources(self):
+        return [{one.key: one.value.string_value for one in group.resource.attributes} for group in self._groups]
 
     def named(self, name, count=1):
         """Returns the spans of this name, once there are as many."""
@@ -46,25 +54,11 @@ class Collector:
 
 @pytest.fixture
 def collector(monkeypatch):
-    collector = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            assert self.path == "/v1/traces"
-            collector.take(self.rfile.read(int(self.headers["content-length"])))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        yield collector
-        server.shutdown()
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    with listener() as (url, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        yield Collector(received)
 
 
 def traced(sampled="01", **more):
@@ -135,7 +129,7 @@ def test_a_transaction_is_linked_with_every_request_that_it_answers(collector):
         while sum(answered.values()) < 200:
             assert time.monotonic() < deadline
             answered.clear()
-            for span in list(collector.spans):
+            for span in collector.spans:
                 if span.name == "transaction":
                     for one in [span.parent_span_id, *(link.span_id for link in span.links)]:
                         answered[one] += one in spans
@@ -179,13 +173,13 @@ def test_without_the_setting_nothing_of_traces_is_loaded():
     """The SDK takes memory and time at the start; the hot path has its own classes, not the traced ones."""
     code = """
 import sys
-from service.app import PARTS, create_app
+from service.app import PLAIN, create_app
 from service.engine import Engine
 from service.engine.commands import Item
 from service.hot.exchange import Exchange, HotPath
 app = create_app()
 assert type(app.hot_path) is HotPath and app.hot_path.exchange is Exchange
-assert PARTS.engine is Engine and Engine.item is Item
+assert PLAIN.engine is Engine and Engine.item is Item
 assert not app._native_telemetry.enabled()
 print([name for name in sys.modules if name == "service.tracing" or name.startswith("opentelemetry.sdk")])
 """

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import itemgetter
 
 import httpx
@@ -28,6 +25,7 @@ from tests.service.engine.campaigns import config, rows
 from tests.service.engine.test_changing import ROUNDS, play
 from tests.service.http_calls import calls, campaign, create, decide_body
 from tests.service.http_client import served
+from tests.service.listener import listener
 from tests.service.server_process import running_server
 
 EVERY = [
@@ -218,28 +216,6 @@ def test_an_address_that_is_not_public_is_refused(call, url):
     assert [error["field"] for error in answer.json()["errors"]] == ["url"]
 
 
-@contextmanager
-def listener(*statuses):
-    """A server that keeps what it receives; it answers with these statuses and then with 204."""
-    received, left = [], list(statuses)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"]))
-            received.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(left.pop(0) if left else 204)
-            self.send_header("location", "/elsewhere")
-            self.end_headers()
-
-        def log_message(self, *_):
-            """Write nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_address[1]}/hook", received
-        server.shutdown()
-
-
 def wait_until(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -249,7 +225,9 @@ def wait_until(condition, seconds=120):
 
 def test_a_listener_receives_signed_messages_and_failed_ones_again():
     with listener(500) as (url, received), running_server(webhook_private="true") as server, calls(server) as client:
-        made = good(client.post("/admin/webhooks", json={"url": url, "events": EVERY, "thresholds": [50]}), 201)
+        made = good(
+            client.post("/admin/webhooks", json={"url": f"{url}/hook", "events": EVERY, "thresholds": [50]}), 201
+        )
         create(client, campaign(budget=2, display_name="Spring"))
         client.post("/decide", json=decide_body("d"))
         report = {"campaign_id": "c", "decision_id": "d", "reward": 1, "costs": {"usd": 1}}
