@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from threading import Event, Thread
 from typing import TextIO
 
@@ -19,7 +20,7 @@ class AccessLog:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = LossyStream(stream or sys.stderr)
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque()  # both threads use it: no line is lost between two of its operations
         self._second, self._text = -1, ""
         self._dropped = 0
         self._stopping = Event()
@@ -51,7 +52,7 @@ class AccessLog:
         self._write()
 
     def _write(self) -> None:
-        lines, self._lines = self._lines, []
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
         dropped, self._dropped = self._dropped, 0
         if dropped:
             lines.append(f'{{"event":"request lines were dropped","count":{dropped},"level":"warning"}}\n')

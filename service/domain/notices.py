@@ -7,7 +7,7 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from service.domain.campaign import Campaign
@@ -52,26 +52,41 @@ class Position(NamedTuple):
     rounds: int
 
 
-def notices(before: Position, after: Position, thresholds: Collection[int]) -> Iterator[Notice]:
-    """Yields what a transaction has brought about; most transactions take one comparison for each account."""
+def only_holds(before: Position, after: Position) -> bool:
+    """Whether a transaction has only held money and left enough for every arm: then it brings about no notice.
+
+    Nearly all transactions of decisions have. A campaign with windows is not looked at.
+    """
+    if before.limits or after.limits or before.campaign is not after.campaign:
+        return False
+    for old, new, most in zip(before.accounts, after.accounts, after.campaign.max_costs, strict=True):
+        if new.spent != old.spent or new.granted != old.granted or new.granted - new.spent - new.held < most:
+            return False
+    horizon = after.campaign.config["horizon"]
+    return horizon is None or after.rounds < horizon
+
+
+def notices(before: Position, after: Position, thresholds: Sequence[int]) -> Iterator[Notice]:
+    """Yields what a transaction has brought about. Messages are made only of what is announced."""
     campaign = after.campaign
-    about = {"campaign_id": campaign.id, "display_name": campaign.names["display_name"]}
     for index, (old, new) in enumerate(zip(before.accounts, after.accounts, strict=True)):
         if new.spent > old.spent or new.granted < old.granted:
-            of_account = about | _resource(campaign, index)
-            mark = f"{campaign.number}:{index}:{new.granted}"
-            amounts = _amounts(new, "granted")
-            for share in _passed(old, new, thresholds):
-                data = of_account | {"threshold": share} | amounts
-                yield Notice(BUDGET_THRESHOLD, f"{mark}:{share}", data, share)
-            if new.overrun and not old.overrun:
-                yield Notice(BUDGET_OVERRUN, f"{mark}:overrun", of_account | amounts | {"overrun": amount(new.overrun)})
+            passed, overrun = _passed(old, new, thresholds), new.overrun and not old.overrun
+            if passed or overrun:
+                data = _names(campaign) | _resource(campaign, index)
+                mark = f"{campaign.number}:{index}:{new.granted}"
+                amounts = _amounts(new, "granted")
+                for share in passed:
+                    yield Notice(BUDGET_THRESHOLD, f"{mark}:{share}", data | {"threshold": share} | amounts, share)
+                if overrun:
+                    over = amounts | {"overrun": amount(new.overrun)}
+                    yield Notice(BUDGET_OVERRUN, f"{mark}:overrun", data | over)
     if campaign.pays_for_nothing(_free(after)) and not before.campaign.pays_for_nothing(_free(before)):
         granted = ",".join(str(account.granted) for account in after.accounts)
         free = dict(zip(campaign.resources, map(amount, _free(after)), strict=True))
-        yield Notice(BUDGET_EXHAUSTED, f"{campaign.number}:exhausted:{granted}", about | {"free": free})
+        yield Notice(BUDGET_EXHAUSTED, f"{campaign.number}:exhausted:{granted}", _names(campaign) | {"free": free})
     if after.limits:
-        yield from _of_windows(before, after, thresholds, about)
+        yield from _of_windows(before, after, thresholds)
     horizon = campaign.config["horizon"]
     if horizon is not None and before.rounds < horizon <= after.rounds:
         yield ended(campaign, after.rounds)
@@ -79,22 +94,18 @@ def notices(before: Position, after: Position, thresholds: Collection[int]) -> I
 
 def ended(campaign: Campaign, rounds: int) -> Notice:
     """Returns the notice of a campaign that has ended, by its rounds or at its time."""
-    names = {"campaign_id": campaign.id, "display_name": campaign.names["display_name"]}
     ends = {"horizon": campaign.config["horizon"], "ends_at": campaign.config["ends_at"]}
     mark = f"{campaign.number}:ended:{ends['horizon']}:{ends['ends_at']}"
-    return Notice(CAMPAIGN_ENDED, mark, names | ends | {"round": rounds})
+    return Notice(CAMPAIGN_ENDED, mark, _names(campaign) | ends | {"round": rounds})
 
 
 def drift(campaign: Campaign, model_version: int, restarts: int) -> Notice:
     """Returns the notice of a model that has restarted because the world has changed."""
     mark = f"{campaign.number}:drift:{model_version}:{restarts}"
-    names = {"campaign_id": campaign.id, "display_name": campaign.names["display_name"]}
-    return Notice(DRIFT_NOTICED, mark, names | {"model_version": model_version, "changes": restarts})
+    return Notice(DRIFT_NOTICED, mark, _names(campaign) | {"model_version": model_version, "changes": restarts})
 
 
-def _of_windows(
-    before: Position, after: Position, thresholds: Collection[int], about: dict[str, Any]
-) -> Iterator[Notice]:
+def _of_windows(before: Position, after: Position, thresholds: Sequence[int]) -> Iterator[Notice]:
     campaign = after.campaign
     earlier = {(limit.key, limit.starts_at): limit.account for limit in before.limits}
     for limit in after.limits:
@@ -102,24 +113,31 @@ def _of_windows(
         old = earlier.get((limit.key, limit.starts_at), Account(new.granted))
         if new == old:
             continue
+        cheapest = min((hold[limit.resource] for hold in campaign.playable_holds), default=0)
+        passed, exhausted = _passed(old, new, thresholds), new.free < cheapest <= old.free
+        if not passed and not exhausted:
+            continue
         bounds = {"starts_at": moment_text(limit.starts_at), "ends_at": moment_text(limit.ends_at)}
-        data = about | _resource(campaign, limit.resource) | {"period": limit.period, **bounds}
+        data = _names(campaign) | _resource(campaign, limit.resource) | {"period": limit.period, **bounds}
         mark = f"{campaign.number}:{limit.resource}:{limit.period}:{limit.starts_at}"
-        for share in _passed(old, new, thresholds):
+        for share in passed:
             shown = data | {"threshold": share} | _amounts(new, "limit")
             yield Notice(WINDOW_THRESHOLD, f"{mark}:{share}", shown, share)
-        cheapest = min((hold[limit.resource] for hold in campaign.playable_holds), default=0)
-        if new.free < cheapest <= old.free:
+        if exhausted:
             yield Notice(WINDOW_EXHAUSTED, f"{mark}:exhausted", data | _amounts(new, "limit"))
 
 
-def _passed(old: Account, new: Account, thresholds: Collection[int]) -> list[int]:
+def _passed(old: Account, new: Account, thresholds: Sequence[int]) -> list[int]:
     """Returns the thresholds, in percent, that the spent part has passed."""
     return [
         share
-        for share in sorted(thresholds)
+        for share in thresholds
         if 100 * old.spent < share * old.granted and 100 * new.spent >= share * new.granted
     ]
+
+
+def _names(campaign: Campaign) -> dict[str, Any]:
+    return {"campaign_id": campaign.id, "display_name": campaign.names["display_name"]}
 
 
 def _free(position: Position) -> list[int]:

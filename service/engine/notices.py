@@ -20,6 +20,7 @@ from service.domain.notices import (
     Webhook,
     drift,
     notices,
+    only_holds,
 )
 from service.engine.administer import write_audit
 from service.engine.changes import LockedCampaign, to_json
@@ -91,14 +92,11 @@ class Notices:
 def _noticed(locked: LockedCampaign, wanting: Sequence[Webhook]) -> list[Notice]:
     before = locked.before
     rest = before.remainder
-    thresholds = {share for hook in wanting for share in hook.thresholds}
-    found = [
-        *notices(
-            Position(before.campaign, rest.accounts, rest.limits, before.state.round.item()),
-            Position(locked.campaign, locked.ledger.accounts, locked.ledger.limits, locked.state.round.item()),
-            thresholds,
-        )
-    ]
+    was = Position(before.campaign, rest.accounts, rest.limits, before.state.round.item())
+    now = Position(locked.campaign, locked.ledger.accounts, locked.ledger.limits, locked.state.round.item())
+    if not locked.learnt and only_holds(was, now):
+        return []
+    found = [*notices(was, now, sorted({share for hook in wanting for share in hook.thresholds}))]
     learnt = locked.learnt and before.model_version == locked.model_version
     if learnt and any(DRIFT_NOTICED in hook.events for hook in wanting):
         restarts = int(locked.campaign.policy.changes(locked.state)[0])

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WAIT_MS = 15_000
+WAIT_MS = 30_000  # a busy machine is no failure
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup does that")
     # Chromium cannot run sandboxed as root.
     arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    playwright.expect.set_options(timeout=WAIT_MS)
     with playwright.sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=path, args=arguments)
         yield launched

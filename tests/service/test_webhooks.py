@@ -276,7 +276,7 @@ def with_message(database, url, at=None):
 
 def test_an_address_that_was_allowed_is_checked_again_when_a_message_is_sent(database):
     with listener() as (url, received):
-        with_message(database, url.replace("http:", "https:"))
+        with_message(database, f"{url}/hook".replace("http:", "https:"))
         (row,) = sent_once(database, private=False)
         assert row["status"] == "waiting"
         assert "public address" in row["error"]
@@ -285,7 +285,7 @@ def test_an_address_that_was_allowed_is_checked_again_when_a_message_is_sent(dat
 
 def test_redirects_are_not_followed_and_a_gone_address_is_given_up(database):
     with listener(302, 410) as (url, received):
-        with_message(database, url)
+        with_message(database, f"{url}/hook")
         (row,) = sent_once(database, private=True)
         assert (row["status"], row["response_status"]) == ("waiting", 302)
         with database.write() as connection:
