@@ -131,9 +131,11 @@ async def submitted(request: Request, command: Command, once: Once | None = None
         raise
     line.info("changed", status=answer.status)
     response = Json(answer.body, answer.status, replayed=answer.replayed)
-    if isinstance(command, CreateCampaign) and answer.status == 201:
-        # Relative to the request, as a proxy may need; an id may have a colon, so it begins with a dot.
-        folder = "campaigns" if command.chosen is None else "."
+    if isinstance(command, CreateCampaign | CreatePortfolio) and answer.status == 201:
+        # Relative to the request, as a proxy may need; an id may have a colon, so after a PUT it begins with a dot.
+        folder = "portfolios"
+        if isinstance(command, CreateCampaign):
+            folder = "campaigns" if command.chosen is None else "."
         response.headers["Location"] = f"{folder}/{answer.body['id']}"
     return response
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from urllib.parse import urljoin
 
 import pytest
 
@@ -91,7 +92,9 @@ def test_what_does_not_exist_is_not_found(call):
     body = {"resources": [{"id": "usd", "budget": 1}]}
     refused(call("PATCH", "/portfolios/p", json=body), 404, "portfolio-not-found")
     refused(call("POST", "/campaigns", json=campaign(portfolio="p")), 422, "invalid-campaign")
-    good(call("POST", "/portfolios", json={"id": "c", **body}), 201)
+    named_like_a_campaign = call("POST", "/portfolios", json={"id": "c", **body})
+    good(named_like_a_campaign, 201)
+    assert urljoin("http://h/portfolios", named_like_a_campaign.headers["location"]) == "http://h/portfolios/c"
     refused(call("GET", "/campaigns/c"), 404, "campaign-not-found")
     refused(call("POST", "/decide", json=decide_body("x")), 404, "campaign-not-found")
     assert call("GET", "/campaigns/portfolio%2Fc").status_code == 404
