@@ -148,7 +148,8 @@ class Configuration:
         residuals of all arms are counted in one unit.
         """
         own = self.rules >= 4 and self.variant.value_prices and self.model == "per_arm"
-        return self.problem.ranges if own and (self.problem.ranges != 1.0).any() else None
+        differ = (self.problem.arm_unit / self.problem.unit != 1.0).any()
+        return self.problem.ranges if own and differ else None
 
     @cached_property
     def limits_dear_arms(self) -> bool:

@@ -123,8 +123,12 @@ class Problem:
 
     @cached_property
     def ranges(self) -> Array:
-        """The range of an arm's outcomes, (arms, 1 + d): 1, then its own unit of each cost in units."""
-        return frozen(np.column_stack([np.ones(len(self.hold)), self.arm_unit / self.unit]))
+        """The range of an arm's outcomes, (arms, 1 + d): 1, then its own unit of each cost in units.
+
+        An arm that was free has no unit of its own; its residuals were counted in units, and are once it costs.
+        """
+        own = self.arm_unit / self.unit
+        return frozen(np.column_stack([np.ones(len(self.hold)), np.where((own == 0.0) & (self.hold > 0.0), 1.0, own)]))
 
     @cached_property
     def budgets(self) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
 from cbwk_core.ticket import ENDED
-from service.domain.windows import Window
+from service.domain.windows import Window, most_payable
 from service.features import encoder_of, misfit_at
 from service.limits import ACTIONS_MAX
 from service.money import micros
@@ -67,6 +67,11 @@ class Campaign:
         return [micros(resource["budget"]) for resource in self.config["resources"]]
 
     @cached_property
+    def payable(self) -> list[int]:
+        """The most that a decision can ever hold of each resource: its budget or its tightest window."""
+        return most_payable(self.budgets, self.windows)
+
+    @cached_property
     def max_costs(self) -> list[int]:
         """The largest hold of each resource, in millionths."""
         return [micros(resource["max_cost"]) for resource in self.config["resources"]]
@@ -100,6 +105,11 @@ class Campaign:
         for arm in self.inactive:
             holds[arm] = [*map(min, holds[arm], self.max_costs)]
         return holds
+
+    @cached_property
+    def holds_that_may_return(self) -> list[list[int]]:
+        """The holds of the arms that are not retired, in millionths."""
+        return [hold for arm, hold in enumerate(self.holds) if self.inactive.get(arm) != RETIRED]
 
     @cached_property
     def playable_holds(self) -> list[list[int]]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from cbwk_core import RULES_VERSION, ContextEncoder
-from service.domain.campaign import HORIZON_UNKNOWN, PAUSED, RETIRED, Campaign
+from service.domain.campaign import HORIZON_UNKNOWN, PAUSED, Campaign
 from service.limits import ARMS_MAX, PARAMETERS_MAX
 from service.money import micros
 from service.problems import Invalid, Misfit, misfit_of
 from service.times import moment_microseconds
 from service.words import allowed, error_at, listed, suggestion
 
-_UNPAYABLE = "must leave an arm that the whole budget can pay: every arm may cost more than that"
+_UNPAYABLE = "must leave an arm that the whole budget and every window can pay: each arm may cost more than that"
 
 _NAMES = ("display_name", "metadata", "unit")
 
@@ -23,17 +23,19 @@ def check_new_config(config: Mapping[str, Any]) -> None:
     """Raises Invalid if the configuration of a new campaign does not fit together, or if no arm could be paid."""
     try:
         check_config({**config, "rules": RULES_VERSION})
-        _check_windows(config)
     except Misfit as misfit:
         raise Invalid("the body cannot be taken as it is", errors=[misfit.error]) from None
     short = _unpayable(config)
     if short:
-        errors = [error_at(f"resources.{index}.max_cost", _UNPAYABLE) for index in short]
+        errors = [error_at(field, _UNPAYABLE) for field in short]
         raise Invalid("no arm could ever be played", errors=errors)
 
 
-def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Raises Misfit, with the field of the change, if the configuration that it leads to does not fit together."""
+def check_change(older: Mapping[str, Any], config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Raises Misfit, with the field of the change, if the configuration that it leads to does not fit together.
+
+    One that pays for no arm is refused only if the older one paid for some: no step of a repair is in the way.
+    """
     limits, arms = _max_costs(config), {arm["id"]: arm for arm in config["arms"]}
     for index, change in enumerate(changes.get("arms") or ()):
         _check_max_cost(f"arms.{index}.max_cost", arms[change["id"]], limits)
@@ -43,10 +45,8 @@ def check_change(config: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     check_config(config)
     costs = [name for name in ("resources", "arms") if any(map(_may_cost, changes.get(name) or ()))]
     costs += ["add_arms"] if changes.get("add_arms") else []
-    if costs:
-        _check_windows(config)
-        if _unpayable(config):
-            raise Misfit(costs[0], _UNPAYABLE)
+    if costs and _unpayable(config) and not _unpayable(older):
+        raise Misfit(costs[0], _UNPAYABLE)
 
 
 def _may_cost(change: Mapping[str, Any]) -> bool:
@@ -54,17 +54,18 @@ def _may_cost(change: Mapping[str, Any]) -> bool:
     return bool(change.keys() - {"id", "status", *_NAMES}) or change.get("status") == "active"
 
 
-def _unpayable(config: Mapping[str, Any]) -> list[int]:
-    """Returns the resources whose whole budget is less than an arm may cost, if that is so for every arm."""
-    campaign, offered = _offered(config)
-    short = [{j for j, budget in enumerate(campaign.budgets) if hold[j] > budget} for hold in offered]
-    return sorted(set().union(*short)) if all(short) else []
-
-
-def _offered(config: Mapping[str, Any]) -> tuple[Campaign, list[list[int]]]:
-    """Returns the campaign, and the holds of the arms that are not retired."""
+def _unpayable(config: Mapping[str, Any]) -> list[str]:
+    """Returns the fields that are short, if every arm costs more than the budget or a window of some resource has."""
     campaign = Campaign(number=0, id=config["id"], version=0, config=dict(config))
-    return campaign, [hold for arm, hold in enumerate(campaign.holds) if campaign.inactive.get(arm) != RETIRED]
+    short = [
+        {j for j, most in enumerate(campaign.payable) if hold[j] > most} for hold in campaign.holds_that_may_return
+    ]
+    if not all(short):
+        return []
+    return [
+        f"resources.{j}.{'max_cost' if campaign.payable[j] == campaign.budgets[j] else 'windows'}"
+        for j in sorted(set().union(*short))
+    ]
 
 
 def check_config(config: Mapping[str, Any]) -> None:
@@ -130,13 +131,6 @@ def _check_max_cost(field: str, arm: Mapping[str, Any], limits: Mapping[str, int
             raise Misfit(field, f"must have resources of the campaign only, which are {known}")
     if _exceeds(arm, limits):
         raise Misfit(field, "must be at most that of its resource")
-
-
-def _check_windows(config: Mapping[str, Any]) -> None:
-    campaign, offered = _offered(config)
-    for window in campaign.windows:
-        if offered and all(hold[window.resource] > window.limit for hold in offered):
-            raise Misfit(f"resources.{window.resource}.windows", "must have limits that pay for at least one arm")
 
 
 def _check_arm(field: str, arm: Mapping[str, Any], limits: Mapping[str, int], encoder: ContextEncoder | None) -> None:

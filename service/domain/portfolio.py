@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import le
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from cbwk_core import Ticket
 from cbwk_core.shared_prices import SharedState, decided, read_state
-from service.domain.campaign import RETIRED, Campaign
+from service.domain.campaign import Campaign
 from service.domain.ledger import Account, Ledger, Share
-from service.domain.windows import Window
+from service.domain.windows import Window, most_payable
 from service.money import micros
 from service.problems import Misfit
 
@@ -69,15 +70,13 @@ class Portfolio:
         places = self.places(campaign.resources)
         if not any(place is not None for place in places):
             raise Misfit("portfolio", "must have a resource that the campaign has too, by its id")
-        offered = [hold for arm, hold in enumerate(campaign.holds) if campaign.inactive.get(arm) != RETIRED]
-        limits = list(self.budgets)
-        for window in self.windows:
-            limits[window.resource] = min(limits[window.resource], window.limit)
-
-        def is_payable(hold: Sequence[int]) -> bool:
-            return all(place is None or amount <= limits[place] for place, amount in zip(places, hold, strict=True))
-
-        if offered and not any(map(is_payable, offered)):
+        shared = most_payable(self.budgets, self.windows)
+        most = [
+            own if place is None else min(own, shared[place])
+            for own, place in zip(campaign.payable, places, strict=True)
+        ]
+        offered = campaign.holds_that_may_return
+        if offered and not any(all(map(le, hold, most)) for hold in offered):
             raise Misfit("portfolio", "must have a budget and windows that can pay an arm: every arm may cost more")
 
 

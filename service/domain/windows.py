@@ -40,6 +40,15 @@ class Window(NamedTuple):
         return self.resource, self.period
 
 
+def most_payable(budgets: Sequence[int], windows: Collection[Window]) -> list[int]:
+    """Returns the most that one decision can hold of each resource, whatever was spent before.
+
+    >>> most_payable([50, 70], [Window(1, "day", 20), Window(1, "week", 90)])
+    [50, 20]
+    """
+    return [min([budget, *(w.limit for w in windows if w.resource == at)]) for at, budget in enumerate(budgets)]
+
+
 def bounds(period: str, now: int, zone: ZoneInfo) -> tuple[int, int]:
     """Returns the start and the end of the period that contains `now`, in microseconds since 1970.
 

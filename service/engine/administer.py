@@ -153,7 +153,7 @@ def patch_campaign(connection: Connection, locked: LockedCampaign, command: Patc
         config = _with_end(connection, locked, config, changes)
         newer = _in_known_units(locked.campaign, config)
         moved = _moved_budgets(locked, newer)
-        check_change(newer.config, changes)
+        check_change(locked.campaign.config, newer.config, changes)
         added = windows.check_change(connection, locked, newer)
         state = newer.policy.adopt(locked.campaign.policy, locked.state)
     except Problem as problem:

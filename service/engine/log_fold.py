@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from cbwk_core.model import model_of, with_model
 from service.domain import windows
 from service.domain.decision_rows import lessons_from, tickets_from
 from service.domain.ledger import Account, Ledger, Limit
+from service.domain.portfolio import Call
 from service.domain.stage_one import STAGE
 from service.domain.traffic import no_traffic, plus
 from service.engine.cache import load_campaign
@@ -124,6 +125,32 @@ def _decisions(connection: Connection, number: int, sequences: Sequence[int]) ->
     columns = [decision.c[name] for name in names]
     query = select(*columns).where(decision.c.campaign == number, decision.c.sequence.in_(sequences))
     return {row["sequence"]: row for row in connection.execute(query).mappings()}
+
+
+def free_before(
+    database: Database, number: int, places: Sequence[int | None], until: int
+) -> tuple[int, dict[int, list[int]]]:
+    """Returns what could be held before each decision of a campaign up to `until`, by sequence number.
+
+    That is the least of what its accounts, its windows and its portfolio had free; places: of its resources in that.
+    First comes the number from which on the log is complete: there is nothing about decisions before it.
+    """
+    locked, found = beginning(database, number), dict[int, list[int]]()
+    ledger, after = locked.ledger, locked.sequence
+    for event in events(database, number, after, until):
+        if event.portfolio_call is not None:
+            call = Call.read(event.portfolio_call["call"], event.portfolio_call["numbers"])
+            ledger.share = call.share(places)
+        for row in event.rows:
+            if event.table == "decision":
+                found[row["sequence"]] = ledger.free()
+            elif event.table == "change" and row["kind"] == windows.WINDOW:
+                ledger.limits = windows.changed(ledger.limits, json.loads(row["body"]))
+            _book(locked, replace(event, rows=[row]))
+        ledger.share = None
+    if beginning(database, number).sequence > after:  # pruned meanwhile
+        return free_before(database, number, places, until)
+    return after, found
 
 
 def advance(database: Database, locked: LockedCampaign, event: Event) -> None:

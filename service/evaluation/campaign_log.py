@@ -19,6 +19,8 @@ from service.domain.decision_rows import EXPLAINED_ARMS_MAX, shares
 from service.domain.holdout import SHADOW
 from service.domain.request_holds import request_holds
 from service.engine.cache import load_campaign
+from service.engine.log_fold import free_before
+from service.engine.portfolio_config import places_of
 from service.reads.shared import StoredCampaign, stored_campaign
 from service.store import tables
 from service.store.database import Database
@@ -93,8 +95,11 @@ def read_log(database: Database, campaign_id: str, *, rounds_max: int, advanced:
     if not windows:
         raise EmptyLog("nothing was decided yet")
     rounds = _Rounds(*(np.concatenate(column) for column in zip(*windows, strict=True)))
-    explained = len(head.campaign.arms) <= EXPLAINED_ARMS_MAX
-    free = None if explained else _free_before(database, head, rounds.sequence)
+    free = None
+    if len(head.campaign.arms) > EXPLAINED_ARMS_MAX:
+        kept, free = _free_before(database, head, rounds.sequence)
+        left_out["older"] += int((~kept).sum())
+        rounds = rounds.of(kept)
     if not (rounds.arm != NULL_ARM).any():
         raise EmptyLog("no decision for one of the campaign's arms has an outcome that was learnt")
     return CampaignLog(head.campaign, _log(head.campaign, versions, rounds, free), left_out)
@@ -154,6 +159,11 @@ class _Rounds(NamedTuple):
     offered: Booleans  # (n, arms)
     shadow: Booleans  # (n,): the caller chose the arm, not the policy
     max_costs: NDArray[np.object_]  # (n,): JSON, empty if the request brought none
+
+    def of(self, kept: Booleans) -> _Rounds:
+        """Returns some of the rounds."""
+        columns: Sequence[NDArray[Any]] = self
+        return _Rounds(*(column[kept] for column in columns))
 
 
 def _rounds(
@@ -234,46 +244,12 @@ def _log(campaign: Campaign, versions: Mapping[int, Campaign], rounds: _Rounds, 
     )
 
 
-def _free_before(database: Database, head: StoredCampaign, sequences: Integers) -> Integers:
-    """Returns the free amounts just before these sequence numbers, (n, d).
-
-    Counts back from the current accounts, since the beginning of the log may be pruned.
-    """
-    number, size, account = head.campaign.number, len(head.campaign.resources), tables.account
+def _free_before(database: Database, head: StoredCampaign, sequences: Integers) -> tuple[Booleans, Integers]:
+    """Returns which decisions have a complete log before them, and what these could hold, (kept, d)."""
+    number = head.campaign.number
     with database.read() as connection:
-        last = stored_campaign(connection, head.campaign.id).sequence
-        free = select(account.c.granted - account.c.held - account.c.spent).where(account.c.campaign == number)
-        end = np.array(connection.execute(free.order_by(account.c.resource)).scalars().all(), dtype=np.int64)
-        movements = _movements(connection, number, last, size)
-    movements.sort(key=lambda movement: movement[0])
-    amounts = np.array([amounts for _, amounts in movements], dtype=np.int64).reshape(-1, size)
-    to_end = np.concatenate([amounts[::-1].cumsum(axis=0)[::-1], np.zeros((1, size), dtype=np.int64)])
-    moved_at = np.array([sequence for sequence, _ in movements], dtype=np.int64)
-    return np.asarray(end - to_end[np.searchsorted(moved_at, sequences)])
-
-
-def _movements(connection: Connection, number: int, last: int, size: int) -> list[tuple[int, list[int]]]:
-    """Returns the change of the free amounts by each row of the log."""
-    decision, outcome, grant = tables.decision, tables.outcome, tables.grant
-    held = connection.execute(
-        select(decision.c.sequence, decision.c.hold).where(
-            decision.c.campaign == number, decision.c.sequence <= last, decision.c.hold.is_not(None)
-        )
-    )
-    holds: dict[int, list[int]] = {row.sequence: orjson.loads(row.hold) for row in held}
-    movements = [(sequence, [-amount for amount in amounts]) for sequence, amounts in holds.items()]
-    zero = [0] * size
-    settled = connection.execute(
-        select(outcome.c.sequence, outcome.c.decision, outcome.c.released, outcome.c.spent).where(
-            outcome.c.campaign == number, outcome.c.sequence <= last
-        )
-    )
-    for row in settled:
-        released = holds.get(row.decision, zero) if row.released else zero
-        spent = orjson.loads(row.spent) if row.spent is not None else zero
-        movements.append((row.sequence, [back - cost for back, cost in zip(released, spent, strict=True)]))
-    grants = connection.execute(select(grant).where(grant.c.campaign == number, grant.c.sequence <= last))
-    for grant_row in grants:
-        change = grant_row.amount if grant_row.kind == "budget" else -grant_row.amount
-        movements.append((grant_row.sequence, [change if index == grant_row.resource else 0 for index in range(size)]))
-    return movements
+        places = places_of(connection, head.campaign)
+    after, free = free_before(database, number, places, int(sequences.max(initial=0)))
+    kept = sequences > after
+    amounts = [free[sequence] for sequence in sequences[kept].tolist()]
+    return kept, np.array(amounts, dtype=np.int64).reshape(-1, len(head.campaign.resources))

@@ -464,6 +464,21 @@ def test_other_max_costs_are_the_next_holds_and_leave_what_was_learnt_in_its_sca
         replace(newer, arm_unit=max_cost).decode(newer.encode(adopted))
 
 
+def test_an_arm_that_was_free_and_costs_now_has_noise_in_its_costs_and_the_same_residuals():
+    costs, rng = ((1.0, 0.5), (0.0, 0.3), (0.5, 0.4)), np.random.default_rng(31)
+    policy = make(model="per_arm", max_cost=costs, budget=500.0)
+    choice, state = decided(policy, played(policy, rng, 20), rng)
+    paid = ((1.0, 0.5), (0.8, 0.3), (0.5, 0.4))
+    newer = replace(policy, max_cost=paid, unit=policy.problem.unit, arm_unit=policy.problem.arm_unit)
+    adopted, outcome = newer.adopt(policy, state), outcome_of(policy, rng, choice.arm)
+    after, before = newer.settle(adopted, choice.ticket, *outcome), policy.settle(state, choice.ticket, *outcome)
+    np.testing.assert_array_equal(after.residuals, before.residuals)
+    noise = newer.quote(after.replaced(position=after.position + 1.0)).noise[0]
+    same = policy.quote(before.replaced(position=before.position + 1.0)).noise[0]
+    assert noise[1] > same[1]
+    np.testing.assert_array_equal(noise[[0, 2]], same[[0, 2]])
+
+
 @every_model
 def test_a_dearer_arm_is_adopted_in_the_unit_of_the_arms_before_it(model):
     policy, rng = make(model=model, budget=500.0), np.random.default_rng(23)

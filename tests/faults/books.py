@@ -125,14 +125,14 @@ def read_books(url: str) -> dict[str, Books]:
 
 def read_both(url: str) -> tuple[dict[str, Books], dict[str, Books]]:
     """Return the books of every campaign and those of every portfolio, from one snapshot of the database."""
-    found = _all_books(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
+    return both_in(_sqlite_rows(url) if url.startswith("sqlite") else _postgresql_rows(url))
+
+
+def both_in(rows: dict[str, list[Any]]) -> tuple[dict[str, Books], dict[str, Books]]:
+    """Return the books of every campaign and those of every portfolio, from the rows of all `TABLES`."""
+    found = _all_books(rows)
     portfolios = {name: found.pop(name) for name in [*found] if name.startswith(PORTFOLIO)}
     return found, portfolios
-
-
-def books_in(rows: dict[str, list[Any]]) -> dict[str, Books]:
-    """Return the books of every campaign, from the rows of all `TABLES`."""
-    return {name: books for name, books in _all_books(rows).items() if not name.startswith(PORTFOLIO)}
 
 
 def _all_books(rows: dict[str, list[Any]]) -> dict[str, Books]:

@@ -50,7 +50,15 @@ class Catch:
 
 IN_BOOKS = ("float-money", "hold-released-twice", "expiry-keeps-hold")
 IN_WINDOWS = ("cost-on-report-day", "window-not-rolled")
-IN_MODEL = (*IN_BOOKS, *IN_WINDOWS, "ids-in-memory", "outcome-folded-twice", "stale-snapshot")
+IN_MODEL = (
+    *IN_BOOKS,
+    *IN_WINDOWS,
+    "ids-in-memory",
+    "outcome-folded-twice",
+    "stale-snapshot",
+    "portfolio-keeps-hold",
+    "floor-forgotten",
+)
 BETWEEN_REPLICAS = (
     "no-row-lock",
     "portfolio-outside-lock",

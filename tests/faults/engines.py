@@ -14,7 +14,7 @@ from sqlalchemy import delete
 
 from service.engine.batch import BatchRunner
 from service.store import tables
-from tests.faults.books import TABLES, Books, books_in
+from tests.faults.books import TABLES, Books, both_in
 from tests.faults.report import Progress
 from tests.service.databases import Clock, ClockedDatabase
 
@@ -56,12 +56,12 @@ class EngineSet:
     sequences: int = 0
     acknowledged: int = 0
 
-    def books(self) -> dict[str, Books]:
-        """Return the books, read without the service."""
+    def books(self) -> tuple[dict[str, Books], dict[str, Books]]:
+        """Return the books of campaigns and of portfolios, read without the service."""
         self.reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if len(self.replicas) > 1 else "BEGIN")
         rows = {table: self.reader.execute(f'SELECT * FROM "{table}"').fetchall() for table in TABLES}
         self.reader.execute("COMMIT")
-        return books_in(rows)
+        return both_in(rows)
 
     def clear(self) -> None:
         """Empty the tables, renew the engines and reset the clock."""

@@ -1,4 +1,5 @@
-"""Campaigns of every kind that trials create beside the plain ones: windows, portfolios, hold-out, shadow mode."""
+"""Campaigns of every kind that trials create beside the plain ones: windows, portfolios, hold-out, shadow mode, and
+those in which null is the last resort."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ BASELINES = ("a", "b", None)
 # Hours begin with the full hour in one of these and with the half hour in the other.
 HALF_HOURS, WHOLE_HOURS = "Asia/Kolkata", "America/New_York"
 LIVE_SOON = "shadow-then-live"
+# A horizon at which the reserve of the floor arm leaves something for the other one.
+LAST_RESORT = {"null_arm": "last_resort", "floor_arm": "b", "horizon": 200_000}
 
 
 PORTFOLIO = {
@@ -45,5 +48,13 @@ def kinds() -> list[dict[str, Any]]:
         campaign("held-out", budget=100_000, holdout={"fraction": 0.2, "arm": "a"}),
         campaign("held-out-null", budget=100_000, holdout={"fraction": 0.1, "arm": None}, feedback=FREE_OF_CHARGE),
         campaign("shadow", budget=100_000, mode="shadow", windows={"usd": {"hour": 20}}),
+        campaign(
+            "must-play",
+            budget=100_000,
+            windows={"usd": {"hour": 10, "day": 60}},
+            **LAST_RESORT,
+            holdout={"fraction": 0.1, "arm": "a"},
+        ),
+        campaign("must-play-shared", budget=100_000, portfolio="acme", **LAST_RESORT, feedback=PATIENT),
         campaign(LIVE_SOON, budget=100_000, mode="shadow", feedback=FREE_OF_CHARGE),
     ]

@@ -30,15 +30,18 @@ from service.engine.commands import (
     Answer,
     Command,
     CreateCampaign,
+    CreatePortfolio,
     Decide,
     Expire,
     Feedback,
     Item,
     PatchCampaign,
+    PatchPortfolio,
     SetStatus,
 )
 from service.engine.replay import replay
 from service.problems import Problem
+from service.reads.portfolio_verification import verify_portfolio
 from service.reads.verification import verify
 from service.store import tables
 from service.store.database import Database
@@ -53,7 +56,7 @@ from tests.service.engine.campaigns import config
 STEPS = 30
 NAMES = ("c", "d")
 # The order in which the engine carries out the commands of one transaction.
-TURNS = (CreateCampaign, Feedback, PatchCampaign, SetStatus, Decide)
+TURNS = (CreatePortfolio, PatchPortfolio, CreateCampaign, Feedback, PatchCampaign, SetStatus, Decide)
 # Millionths that a float's product with a million misses.
 AWKWARD = [number for number in range(50_000, 1_050_000, 7) if number / ONE * 1e6 != number][:200]
 amounts = (st.integers(0, 1_300_000) | st.sampled_from(AWKWARD)).map(lambda number: number / ONE)
@@ -101,6 +104,19 @@ kinds = st.one_of(
     st.fixed_dictionaries({"windows": limits}, optional={"timezone": st.just("Europe/Berlin")}),
     st.fixed_dictionaries({"holdout": st.sampled_from(HOLDOUTS[:2])}, optional={"windows": limits}),
     st.fixed_dictionaries({"mode": st.just("shadow")}, optional={"windows": limits}),
+    st.fixed_dictionaries(
+        {"null_arm": st.just("last_resort"), "floor_arm": st.sampled_from(("b", "b", "a"))},
+        optional={"windows": limits, "holdout": st.just(HOLDOUTS[0]), "portfolio": st.just("p")},
+    ),
+    st.fixed_dictionaries({"portfolio": st.just("p")}, optional={"windows": limits, "mode": st.just("shadow")}),
+)
+PORTFOLIO = {
+    "id": "p",
+    "resources": [{"id": "usd", "budget": 12, "windows": [{"period": "hour", "limit": 3}]}],
+    "timezone": "Asia/Kolkata",
+}
+shared_changes = st.fixed_dictionaries({"id": st.just("usd")}, optional={"budget": budgets, "windows": limits}).filter(
+    lambda change: len(change) > 1
 )
 # The clock of the tests shows 08:00 UTC on a Friday: 13:30 in Kolkata, 09:00 in Berlin.
 nights = st.sampled_from((900, 3_000, 3_600, 43_200, 86_400, 200_000, -1_800))
@@ -137,6 +153,7 @@ class Machine(RuleBasedStateMachine):
         self.engines.clear()
         self.made: Counter[str] = Counter()
         self.sound = True  # until a step fails
+        self.ask([CreatePortfolio(PORTFOLIO)], 0)
 
     def ask(self, commands: Sequence[Command], replica: int, *, together: bool = False) -> None:
         """Run one transaction and compare its answers with the model's."""
@@ -144,10 +161,9 @@ class Machine(RuleBasedStateMachine):
         items = [Item(command, float("inf"), int(together)) for command in commands]
         engines = self.engines
         engines.replicas[replica % len(engines.replicas)].processor.run(items)
-        for command in commands:
-            campaign = self.model.campaigns.get(getattr(command, "campaign_id", ""))
-            if campaign is not None:
-                campaign["latest"] = max(campaign["latest"], engines.clock.micros)
+        asked = {getattr(command, "campaign_id", "") for command in commands} & self.model.campaigns.keys()
+        for name in (*asked, *asked):  # the campaigns of a portfolio have the latest time of all
+            self.model.touch(name, engines.clock.micros)
         for item in in_turn(items):
             found = reply_of(item)
             expected = self.expected(item.command, found)
@@ -158,6 +174,10 @@ class Machine(RuleBasedStateMachine):
     def expected(self, command: Command, found: Reply) -> Reply:
         """Return the model's answer."""
         model, now = self.model, self.engines.clock.micros
+        if isinstance(command, CreatePortfolio):
+            return model.create_portfolio(command.config, now)
+        if isinstance(command, PatchPortfolio):
+            return model.patch_portfolio(command.portfolio_id, command.changes, now)
         if isinstance(command, CreateCampaign):
             return model.create(command.config, now)
         if isinstance(command, Feedback):
@@ -349,6 +369,11 @@ class Machine(RuleBasedStateMachine):
         """Change a budget, perhaps below the amount spent, windows, arms, hold-out, mode or terms."""
         self.ask([PatchCampaign(name, changes)], replica)
 
+    @rule(change=shared_changes, replica=places)
+    def patch_portfolio(self, change: dict[str, Any], replica: int) -> None:
+        """Change the budget of the portfolio, perhaps below the amount spent, or its windows."""
+        self.ask([PatchPortfolio("p", {"resources": [change]})], replica)
+
     @rule(name=names, context=sound_contexts, replica=places)
     def pause_arm(self, name: str, context: list[float], replica: int) -> None:
         """Pause an arm at one replica and let it return, and decide each time at another that knows the campaign."""
@@ -372,8 +397,11 @@ class Machine(RuleBasedStateMachine):
     def the_books_are_the_models(self) -> None:
         """Compare accounts, states, holds, rounds and the length of the log."""
         before, self.sound = self.sound, False
-        books = self.engines.books()
+        books, portfolios = self.engines.books()
         assert set(books) == set(self.model.campaigns)
+        for name, portfolio in self.model.portfolios.items():
+            found, expected = money_of(portfolios[f"portfolio/{name}"]), money_in(portfolio)
+            assert found == expected, f"{differing(found, expected)}, in the books of portfolio {name}"
         for name, campaign in self.model.campaigns.items():
             found, expected = seen_of(books[name]), seen_in(campaign)
             assert found == expected, f"{differing(found, expected)}, in the books of campaign {name}"
@@ -388,6 +416,7 @@ class Machine(RuleBasedStateMachine):
         """
         if not self.sound:
             return
+        self.ask([PatchPortfolio("p", {"resources": [{"id": "usd", "budget": 1_000_000, "windows": []}]})], 0)
         for name in self.model.campaigns:
             self.ask([PatchCampaign(name, ample(self.model.campaigns[name])), SetStatus(name, "resume")], 0)
         for evening in (True, False):
@@ -400,6 +429,9 @@ class Machine(RuleBasedStateMachine):
                 for name in self.model.campaigns:
                     self.ask([self.fresh(name, [0.5, 0.25])], number)
         database = self.engines.replicas[0].database
+        with database.read() as connection:
+            found = verify_portfolio(connection, "p")
+        assert found["ok"], [check for check in found["checks"] if not check["ok"]]
         for number, name in _numbers(database):
             with database.read() as connection:
                 found = verify(connection, name)
@@ -452,7 +484,7 @@ def reply_of(item: Item) -> Reply:
     assert isinstance(answer, Answer), f"{type(answer).__name__} instead of an answer to {item.command}: {answer}"
     body = json.loads(json.dumps(answer.body))
     if "config" in body:
-        body = {part: body[part] for part in ("id", "version", "status")}
+        body = {part: body[part] for part in ("id", "version", "status") if part in body}
     return Reply(answer.status, body=body, replayed=answer.replayed)
 
 
@@ -470,14 +502,20 @@ def seen_of(books: Books) -> dict[str, Any]:
     """Return the comparable fields of a campaign in the database."""
     states = {row.sequence: "held" if row.arm is not None else "null" for row in books.decisions}
     states |= {row.decision: row.status for row in books.outcomes}
-    accounts = [(one.granted, one.held, one.spent, one.overrun) for one in books.accounts]
-    zone = json.loads(books.configs[books.config_version]).get("timezone", "UTC")
-    return {
-        "accounts": dict(zip(books.resources, accounts, strict=True)),
+    return money_of(books) | {
         "states": {row.decision_id: states[row.sequence] for row in books.decisions},
         "rows": books.sequence,
         "round": books.round,
         "holds": len(books.holds),
+    }
+
+
+def money_of(books: Books) -> dict[str, Any]:
+    """Return the accounts of a campaign or a portfolio in the database, and those of its periods."""
+    accounts = [(one.granted, one.held, one.spent, one.overrun) for one in books.accounts]
+    zone = json.loads(books.configs[books.config_version]).get("timezone", "UTC")
+    return {
+        "accounts": dict(zip(books.resources, accounts, strict=True)),
         "periods": {
             (books.resources[row.resource], row.period, period_of(row.period, row.starts_at, zone)): (
                 row.account.granted, row.account.held, row.account.spent, row.account.overrun,
@@ -489,22 +527,28 @@ def seen_of(books: Books) -> dict[str, Any]:
 
 def seen_in(campaign: dict[str, Any]) -> dict[str, Any]:
     """Return the comparable fields of a campaign in the model."""
-    parts = ("granted", "held", "spent", "overrun")
     states = {decision_id: decision["state"] for decision_id, decision in campaign["decisions"].items()}
-    return {
-        "accounts": {one: tuple(account[part] for part in parts) for one, account in campaign["accounts"].items()},
+    return money_in(campaign) | {
         "states": states,
         "rows": campaign["rows"],
         "round": campaign["round"],
         "holds": sum(state in OPEN for state in states.values()),
-        "periods": {key: tuple(account[part] for part in parts) for key, account in campaign["periods"].items()},
+    }
+
+
+def money_in(books: dict[str, Any]) -> dict[str, Any]:
+    """Return the accounts of a campaign or a portfolio in the model, and those of its periods."""
+    parts = ("granted", "held", "spent", "overrun")
+    return {
+        name: {key: tuple(account[part] for part in parts) for key, account in books[name].items()}
+        for name in ("accounts", "periods")
     }
 
 
 def _numbers(database: Database) -> list[tuple[int, str]]:
     with database.read() as connection:
         rows = connection.execute(tables.campaign.select()).all()
-    return [(row.number, row.id) for row in rows]
+    return [(row.number, row.id) for row in rows if not row.id.startswith(tables.PORTFOLIO_PREFIX)]
 
 
 def run_machine(engines: EngineSet, sequences: int, *, repeatable: bool = False) -> list[str]:

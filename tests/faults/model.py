@@ -6,21 +6,33 @@ chosen, and predicts the rest of the answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
+from tests.faults.declared import (
+    ONE,
+    Fields,
+    arm_of,
+    can_be_paid,
+    changed_arm,
+    first_books,
+    holds_for,
+    is_below_spent,
+    is_dead,
+    means_of,
+    millionths,
+    new_windows,
+)
 from tests.faults.periods import period_of
 
-ONE = 1_000_000
 DIMENSION = 2  # of every campaign's context
 OPEN = ("held", "rewarded", "charged")
 STATUS_AFTER = {"pause": "paused", "resume": "active", "archive": "archived"}
-
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,47 +56,68 @@ class Reply:
     replayed: bool = False
 
 
-def millionths(number: float) -> int:
-    """Return an amount in whole millionths, rounded up from its decimal form.
-
-    >>> millionths(0.29), millionths(1.0000001)
-    (290000, 1000001)
-    """
-    return int((Decimal(repr(number)) * ONE).to_integral_value(ROUND_CEILING))
-
-
 def _refused(status: int, kind: str) -> Reply:
     return Reply(status, kind)
 
 
 class Model:
-    """Campaigns by name; each is a dictionary with its accounts and its decisions."""
+    """Campaigns and portfolios by name; each is a dictionary with its accounts, a campaign also has its decisions."""
 
     def __init__(self) -> None:
         self.campaigns: dict[str, Fields] = {}
+        self.portfolios: dict[str, Fields] = {}
+
+    def create_portfolio(self, config: Fields, now: int) -> Reply:
+        """Create a portfolio with its budgets."""
+        self.portfolios[config["id"]] = first_books(config) | {
+            "version": 1,
+            "rows": len(config["resources"]),
+            "latest": now,
+        }
+        return Reply(201, body={"id": config["id"], "version": 1})
+
+    def patch_portfolio(self, name: str, changes: Fields, now: int) -> Reply:
+        """Change budgets and windows."""
+        portfolio, resources = self.portfolios[name], changes["resources"]
+        portfolio["latest"] = max(portfolio["latest"], now)
+        budgets = {one["id"]: millionths(one["budget"]) for one in resources if "budget" in one}
+        if any(is_below_spent(portfolio["accounts"][one], budget) for one, budget in budgets.items()):
+            return _refused(409, "budget-below-spent")
+        if not self._limit(portfolio, new_windows(portfolio["windows"], resources)):
+            return _refused(409, "window-below-spent")
+        moved = {one: budget - portfolio["accounts"][one]["granted"] for one, budget in budgets.items()}
+        self._move(portfolio, None, granted=moved)
+        portfolio["version"] += 1
+        return Reply(200, body={"id": name, "version": portfolio["version"]})
+
+    def touch(self, name: str, now: int) -> None:
+        """Set the time of a campaign, which never goes back; the campaigns of a portfolio have one time."""
+        campaign = self.campaigns[name]
+        campaign["latest"] = max(campaign["latest"], now)
+        if (shared := self._portfolio_of(campaign)) is not None:
+            campaign["latest"] = shared["latest"] = max(campaign["latest"], shared["latest"])
+
+    def _portfolio_of(self, campaign: Fields) -> Fields | None:
+        return self.portfolios.get(campaign.get("portfolio") or "")
+
+    def _members(self, books: Fields) -> list[Fields]:
+        """Return the campaigns whose decisions are booked in a campaign or a portfolio."""
+        return [one for one in self.campaigns.values() if books is one or books is self._portfolio_of(one)]
 
     def create(self, config: Fields, now: int) -> Reply:
         """Create a campaign with its budgets."""
         if config["id"] in self.campaigns:
             return _refused(409, "campaign-exists")
         limits = {one["id"]: millionths(one["max_cost"]) for one in config["resources"]}
-        windows: Fields = {}
-        for one in config["resources"]:
-            windows |= _windows(one)
-        self.campaigns[config["id"]] = {
+        campaign = first_books(config) | {
             "status": "active",
             "version": 1,
+            "portfolio": config.get("portfolio"),
             "limits": limits,
-            "arms": {arm["id"]: _arm(arm) for arm in config["arms"]},
-            "accounts": {
-                one["id"]: {"granted": millionths(one["budget"]), "held": 0, "spent": 0, "overrun": 0}
-                for one in config["resources"]
-            },
-            "zone": config.get("timezone", "UTC"),
-            "windows": windows,  # limits by resource and period
-            "periods": {},  # an account for each period that has begun, by resource, period and the period's name
+            "arms": {arm["id"]: arm_of(arm) for arm in config["arms"]},
             "holdout": config.get("holdout"),
             "mode": config.get("mode", "live"),
+            "floor": config.get("floor_arm"),  # if null is the last resort
             "seed": config["seed"],
             "horizon": config["horizon"],
             "feedback": dict(config["feedback"]),
@@ -94,6 +127,17 @@ class Model:
             "latest": now,
             "decisions": {},
         }
+        if (shared := self._portfolio_of(campaign)) is not None:
+            means = [
+                mean
+                for books in (campaign, shared)
+                for mean in means_of(
+                    {one: each["granted"] for one, each in books["accounts"].items()}, books["windows"]
+                )
+            ]
+            if is_dead(means, limits, campaign["arms"]):
+                return _refused(422, "invalid-campaign")
+        self.campaigns[config["id"]] = campaign
         return Reply(201, body={"id": config["id"], "version": 1, "status": "active"})
 
     def decide(self, name: str, decision_id: str, request: Request, now: int, seen: Fields | None) -> Reply:
@@ -101,7 +145,7 @@ class Model:
         campaign = self.campaigns.get(name)
         if campaign is None:
             return _refused(404, "campaign-not-found")
-        campaign["latest"] = max(campaign["latest"], now)
+        self.touch(name, now)
         self._roll_over(campaign)
         before = campaign["decisions"].get(decision_id)
         if before is not None:
@@ -114,7 +158,7 @@ class Model:
             return Reply(200, body=body | {"reason": campaign["status"]})
         if not _baseline_fits(campaign, request):
             return _refused(422, "invalid-baseline")
-        holds = _holds(campaign, request)
+        holds = holds_for(campaign, request)
         if holds is None:
             return _refused(422, "invalid-max-cost")
         if len(request.context) != DIMENSION:
@@ -141,16 +185,20 @@ class Model:
     def _choice(self, campaign: Fields, request: Request, holds: Fields, seen: Fields) -> Fields:
         """Return arm, reason and probability: those that were seen, if they are possible."""
         accounts = campaign["accounts"]
-        now = self._periods_of(campaign, campaign["latest"])
         offered = {
             arm for arm, one in campaign["arms"].items() if one["status"] == "active" and arm not in request.exclude
         }
         unlimited = {arm for arm in campaign["arms"] if _fits(holds[arm], accounts.items())}
-        limited = [(key[0], campaign["periods"][key]) for key in now]
+        limited = self._limits(campaign, campaign["latest"])
         payable = {arm for arm in unlimited if _fits(holds[arm], limited)}
         short = "window_exhausted" if offered & unlimited else "budget_exhausted"
         forced = "all_excluded" if not offered else "" if offered & payable else short
-        possible, reason = {*(offered & payable), None}, "policy"
+        possible, reason = {*(offered & payable)}, "policy"
+        if forced or not campaign["floor"]:
+            possible.add(None)
+        elif campaign["floor"] not in possible:  # the cheapest arm, by the largest share of what is free
+            shares = {arm: self._share(campaign, holds[arm]) for arm in possible}
+            possible = {arm for arm in possible if shares[arm] == min(shares.values())}
         if campaign["mode"] == "shadow":
             own = seen.get("would_have") or {}
             known = own if own.get("arm") in possible and own.get("reason") == (forced or reason) else None
@@ -161,19 +209,30 @@ class Model:
         if forced:
             return {"reason": forced, "arm": None}
         terms = campaign["holdout"]
-        if terms and _drawn(f"{campaign['seed']}:holdout:{campaign['round']}") < terms["fraction"]:
+        # With a floor arm the policy decides where the arm is reserved, and nothing is never the alternative.
+        draws = terms and (not campaign["floor"] or (seen.get("reason") == "holdout" and terms["arm"] in possible))
+        if draws and _drawn(f"{campaign['seed']}:holdout:{campaign['round']}") < terms["fraction"]:
             possible, reason = {terms["arm"] if terms["arm"] in possible else None, None}, "holdout"
         if seen.get("arm") not in possible or not 0 < seen.get("probability", 0) <= 1:
-            return {"reason": reason, "arm": None}
+            return {"reason": reason, "arm": None if None in possible else min(possible)}
         return {"reason": reason, "arm": seen["arm"], "probability": seen["probability"]}
+
+    def _share(self, campaign: Fields, hold: Fields) -> float:
+        """Return the largest share that a hold takes of what is free of a resource."""
+        accounts = [*campaign["accounts"].items(), *self._limits(campaign, campaign["latest"])]
+        free = dict.fromkeys(campaign["accounts"], math.inf)
+        for one, each in accounts:
+            free[one] = min(free[one], max(0, each["granted"] - each["spent"] - each["held"]))
+        return max(hold[one] / max(free[one], 1e-300) for one in hold)
 
     def _roll_over(self, campaign: Fields) -> None:
         """Begin the periods that have none; each is a row of the log."""
         if campaign["status"] == "active" and campaign["round"] < campaign["horizon"]:
-            for resource, period in campaign["windows"]:
-                key = (resource, period, period_of(period, campaign["latest"], campaign["zone"]))
-                if key not in campaign["periods"]:
-                    self._begin(campaign, key)
+            for books in filter(None, (campaign, self._portfolio_of(campaign))):
+                for resource, period in books["windows"]:
+                    key = (resource, period, period_of(period, books["latest"], books["zone"]))
+                    if key not in books["periods"]:
+                        self._begin(books, key)
 
     @staticmethod
     def _begin(campaign: Fields, key: tuple[str, str, str], **sums: int) -> None:
@@ -185,6 +244,12 @@ class Model:
     def _periods_of(campaign: Fields, at: int) -> list[tuple[str, str, str]]:
         """Return the keys of the accounts of the periods that contain a time."""
         return [key for key in campaign["periods"] if period_of(key[1], at, campaign["zone"]) == key[2]]
+
+    def _limits(self, campaign: Fields, at: int) -> list[tuple[str, Fields]]:
+        """Return what decisions of a time also take from: accounts of periods, and those of the portfolio."""
+        found = [(key[0], campaign["periods"][key]) for key in self._periods_of(campaign, at)]
+        shared = self._portfolio_of(campaign)
+        return found if shared is None else [*found, *shared["accounts"].items(), *self._limits(shared, at)]
 
     def report(
         self,
@@ -294,7 +359,7 @@ class Model:
 
     def expire(self, now: int) -> None:
         """Expire every decision whose time is over."""
-        for campaign in self.campaigns.values():
+        for name, campaign in self.campaigns.items():
             terms = campaign["feedback"]
             for decision in campaign["decisions"].values():
                 if decision["state"] not in OPEN or decision["expires_at"] > now:
@@ -302,7 +367,7 @@ class Model:
                 reward = terms["missing_reward"] if decision["reward"] is None else decision["reward"]
                 campaign["learnt"] += reward is not None
                 campaign["rows"] += 1
-                campaign["latest"] = max(campaign["latest"], now)
+                self.touch(name, now)
                 if decision["state"] == "charged":
                     decision["state"] = "settled"
                     continue
@@ -317,11 +382,14 @@ class Model:
             return _refused(404, "campaign-not-found")
         if changes.get("expected_version", campaign["version"]) != campaign["version"]:
             return _refused(409, "version-differs")
-        added = {arm["id"]: _arm(arm) for arm in changes.get("add_arms", ())}
+        away = [arm["id"] for arm in changes.get("arms", ()) if arm.get("status") == "paused"]
+        if campaign["floor"] in (*away, *changes.get("retire_arms", ())):
+            return _refused(409, "floor-arm")
+        added = {arm["id"]: arm_of(arm) for arm in changes.get("add_arms", ())}
         if set(added) & set(campaign["arms"]):
             return _refused(409, "arm-exists")
         arms = campaign["arms"] | added
-        changed = {one["id"]: _changed_arm(one) for one in changes.get("arms", ())}
+        changed = {one["id"]: changed_arm(one) for one in changes.get("arms", ())}
         changed |= {arm: {"status": "retired"} for arm in changes.get("retire_arms", ())}
         if not set(changed) <= set(arms):
             return _refused(404, "unknown-arm")
@@ -331,18 +399,13 @@ class Model:
         budgets = {one["id"]: millionths(one["budget"]) for one in resources if "budget" in one}
         if changes.get("horizon", campaign["round"] + 1) <= campaign["round"]:
             return _refused(422, "invalid-campaign")
-        for one, budget in budgets.items():
-            account = campaign["accounts"][one]
-            if budget < account["granted"] and budget < account["spent"] + account["held"]:
-                return _refused(409, "budget-below-spent")
+        if any(is_below_spent(campaign["accounts"][one], budget) for one, budget in budgets.items()):
+            return _refused(409, "budget-below-spent")
         holdout, mode = changes.get("holdout", campaign["holdout"]), changes.get("mode", campaign["mode"])
-        if holdout and (mode == "shadow" or holdout["arm"] not in {*arms, None}):
+        if holdout and (mode == "shadow" or holdout["arm"] not in {*arms, None if campaign["floor"] is None else ""}):
             return _refused(422, "invalid-campaign")
-        replaced = {one["id"] for one in resources if "windows" in one}
-        windows = {key: limit for key, limit in campaign["windows"].items() if key[0] not in replaced}
-        for one in resources:
-            windows |= _windows(one)
-        if not _can_be_paid(campaign, limits, arms, budgets, windows, changes):
+        windows = new_windows(campaign["windows"], resources)
+        if not can_be_paid(campaign, limits, arms, budgets, windows, changes):
             return _refused(422, "invalid-campaign")
         if not self._limit(campaign, windows):
             return _refused(409, "window-below-spent")
@@ -380,15 +443,15 @@ class Model:
             self._begin(campaign, key, **sums)
         return True
 
-    @staticmethod
-    def _sums(campaign: Fields, window: tuple[str, str]) -> dict[str, int]:
+    def _sums(self, books: Fields, window: tuple[str, str]) -> dict[str, int]:
         """Return what the decisions of a window's present period hold and have spent."""
         resource, period = window
-        name = period_of(period, campaign["latest"], campaign["zone"])
+        name = period_of(period, books["latest"], books["zone"])
         made = [
             one
+            for campaign in self._members(books)
             for one in campaign["decisions"].values()
-            if period_of(period, one["at"], campaign["zone"]) == name and one["arm"] is not None
+            if period_of(period, one["at"], books["zone"]) == name and one["arm"] is not None
         ]
         return {
             "held": sum(one["hold"][resource] for one in made if one["state"] in ("held", "rewarded")),
@@ -414,9 +477,9 @@ class Model:
         return Reply(200, body={"id": name, "version": campaign["version"], "status": status})
 
     def _move(self, campaign: Fields, at: int | None, **movements: Fields) -> None:
-        """Move the accounts, and those of the periods in which a decision was made, if it is one's movement."""
-        keys = [] if at is None else self._periods_of(campaign, at)
-        for one, account in [*campaign["accounts"].items(), *((key[0], campaign["periods"][key]) for key in keys)]:
+        """Move the accounts, and all others that a decision made at that time takes from, if it is one's movement."""
+        limits = [] if at is None else self._limits(campaign, at)
+        for one, account in [*campaign["accounts"].items(), *limits]:
             for part, amounts in movements.items():
                 amount = amounts.get(one, 0)
                 account["held" if part == "freed" else part] += -amount if part == "freed" else amount
@@ -425,10 +488,6 @@ class Model:
 
 def _fits(hold: Fields, accounts: Iterable[tuple[str, Fields]]) -> bool:
     return all(hold[one] <= max(0, each["granted"] - each["spent"] - each["held"]) for one, each in accounts)
-
-
-def _windows(resource: Fields) -> Fields:
-    return {(resource["id"], one["period"]): millionths(one["limit"]) for one in resource.get("windows") or ()}
 
 
 def _drawn(text: str) -> float:
@@ -442,66 +501,6 @@ def _baseline_fits(campaign: Fields, request: Request) -> bool:
         return campaign["mode"] != "shadow" and not request.baseline
     (arm,) = request.baseline
     return arm is None or (arm in campaign["arms"] and arm not in request.exclude)
-
-
-def _holds(campaign: Fields, request: Request) -> Fields | None:
-    """Return what each arm would hold; None if a request's max costs are unknown or above those declared."""
-    declared = {arm: _hold(campaign["limits"], one) for arm, one in campaign["arms"].items()}
-    found = {arm: dict(hold) for arm, hold in declared.items()}
-    if not {*request.max_cost, *(one for costs in request.max_costs.values() for one in costs)} <= {
-        *campaign["limits"]
-    }:
-        return None
-    if not {*request.max_costs} <= {*found}:
-        return None
-    for arm, hold in found.items():
-        hold |= {one: millionths(cost) for one, cost in request.max_cost.items()}
-        if campaign["arms"][arm]["status"] != "active":
-            hold |= {one: min(cost, declared[arm][one]) for one, cost in hold.items()}
-        hold |= {one: millionths(cost) for one, cost in request.max_costs.get(arm, {}).items()}
-    above = any(cost > declared[arm][one] for arm, hold in found.items() for one, cost in hold.items())
-    return None if above else found
-
-
-def _hold(limits: Fields, arm: Fields) -> Fields:
-    """Return what an arm holds; one that is paused or retired may have had a larger max cost than its resource."""
-    return {one: min(limit, arm["own"].get(one, limit)) for one, limit in limits.items()}
-
-
-def _arm(arm: Fields) -> Fields:
-    return {
-        "own": {one: millionths(cost) for one, cost in (arm.get("max_cost") or {}).items()},
-        "status": arm.get("status", "active"),
-    }
-
-
-def _changed_arm(change: Fields) -> Fields:
-    given = {"own": "max_cost" in change, "status": "status" in change}
-    return {name: value for name, value in _arm(change).items() if given[name]}
-
-
-def _can_be_paid(
-    campaign: Fields, limits: Fields, arms: Fields, budgets: Fields, windows: Fields, changes: Fields
-) -> bool:
-    """Whether no active arm costs more than its resource allows; if costs change, whether there are means for an arm.
-
-    The whole budget must pay for an arm, and each window for one.
-    """
-    active = [arm["own"] for arm in arms.values() if arm["status"] == "active"]
-    if any(cost > limits[one] for own in active for one, cost in own.items()):
-        return False
-    if not changes.keys() & {"resources", "arms", "add_arms"} or _only_pauses(changes):
-        return True
-    granted = {one: account["granted"] for one, account in campaign["accounts"].items()} | budgets
-    holds = [_hold(limits, arm) for arm in arms.values() if arm["status"] != "retired"]
-    if holds and any(all(hold[one] > limit for hold in holds) for (one, _), limit in windows.items()):
-        return False
-    return not holds or any(all(amount <= granted[one] for one, amount in hold.items()) for hold in holds)
-
-
-def _only_pauses(changes: Fields) -> bool:
-    arms = changes.get("arms", ())
-    return changes.keys() == {"arms"} and all("max_cost" not in arm and arm["status"] == "paused" for arm in arms)
 
 
 def _contradicts(value: Any, known: Any) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from service.auth import Principal
+from service.domain.campaign import Campaign
 from service.domain.ledger import Account, Ledger
 from service.engine import cache, settle, transaction, windows
 from service.engine import decide as decide_module
@@ -305,6 +306,25 @@ def _rolled_once(patch: Patch) -> None:
     patch.setattr(windows, "roll_over", roll_over)
 
 
+def _floor_forgotten(patch: Patch) -> None:
+    """Decide as if null were allowed; what is refused and shown stays."""
+    patch.setattr(Campaign, "floor", property(lambda self: None))
+
+
+def _portfolio_keeps_hold(patch: Patch) -> None:
+    """Release holds in the campaign's accounts and not in the portfolio's."""
+    right = Ledger.book
+
+    def book(self: Ledger, *, decided_at: int, held: Any = None, spent: Any = None, reported: bool = False) -> None:
+        share, self.share = self.share, None
+        right(self, decided_at=decided_at, held=held, spent=spent, reported=reported)
+        self.share = share
+        if share is not None and spent is not None:
+            share.ledger.book(decided_at=decided_at, spent=share.of(spent), reported=True)
+
+    patch.setattr(Ledger, "book", book)
+
+
 def _remembering(patch: Patch, outdated: Callable[[Connection, Any, Any], dict[str, Any]]) -> None:
     """Replace what was read about a cached campaign by `outdated(connection, cached, read)`."""
     right = transaction.Transactions._read
@@ -363,6 +383,8 @@ BUGS = {
         Bug("hold-on-wrong-day", "a decision that waits over midnight holds in the day before", _hold_on_wrong_day),
         Bug("cost-on-report-day", "costs are booked in the day on which they are reported", _cost_on_report_day),
         Bug("window-not-rolled", "a process begins the periods of a campaign only once", _rolled_once),
+        Bug("portfolio-keeps-hold", "a portfolio keeps the holds that its campaigns release", _portfolio_keeps_hold),
+        Bug("floor-forgotten", "a campaign plays null though its null arm is the last resort", _floor_forgotten),
         Bug("key-without-scope", "a key limited to some campaigns may use all campaigns", _any_campaign),
     )
 }

@@ -115,6 +115,15 @@ def test_a_period_that_the_log_contradicts_is_found(damaged, kind):
     assert kind in kinds(damaged)
 
 
+@pytest.mark.parametrize("reason", ["policy", "holdout"])
+def test_a_null_where_an_arm_can_be_paid_is_found_if_null_is_the_last_resort(reason):
+    for changes, found in (({}, set()), ({"null_arm": "last_resort", "floor_arm": "b"}, {"exhausted"})):
+        configs = {1: json.dumps(config(3, **changes)), 2: json.dumps(config(1, **changes))}
+        rows = [*books().decisions[:2], null(4, EVENING, reason), *books().decisions[3:]]
+        windows = (day(MONDAY, 3 * ONE, ONE, 1_250_000), day(TUESDAY, ONE, ONE, 0))
+        assert kinds(books(decisions=tuple(rows), configs=configs, windows=windows)) == found
+
+
 def test_an_overrun_that_no_client_reported_is_found():
     assert "over window" in kinds(books(), costs={2: (1_000_000,)})
 

@@ -2,7 +2,7 @@
 
 over window  more was held in a period than was free, or a reported excess does not explain an overrun
 windows      a period's account differs from the sums of the decisions made in it, or has other bounds
-exhausted    a decision is null for a reason that the accounts do not have
+exhausted    a decision is null for a reason that the accounts do not have, or where null is the last resort
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def window_findings(
 ) -> Iterator[Finding]:
     """Every period has the sums of its decisions and never more than its limit; `costs` are those that were reported.
 
-    A decision is null for want of money only if there is too little of it.
+    A decision is null for want of money only if there is too little of it, and otherwise only if null is allowed.
     """
     past = _LogSoFar(books, costs, {operation.decision_id: operation.body for operation in requested})
     rows: Log = [*books.decisions, *books.outcomes, *books.grants, *books.changes]
@@ -138,7 +138,8 @@ class _LogSoFar:
         )  # fmt: skip
         if row.reason == "window_exhausted" and not expected and self.config.get("portfolio"):
             return ""  # the portfolio may be short
-        if row.reason != expected and (expected or row.reason not in ("policy", "holdout")):
+        chosen = () if self.config.get("null_arm") == "last_resort" else ("policy", "holdout")
+        if row.reason != expected and (expected or row.reason not in chosen):
             return f"null for {row.reason} where {payable} of {list(holds)} can be paid, {without} without windows"
         return ""
 

@@ -103,7 +103,7 @@ def test_what_does_not_exist_is_not_found(call):
 def with_members(client, budget=ROOM):
     good(client.post("/portfolios", json={"id": "acme", "resources": [{"id": "usd", "budget": budget}]}), 201)
     for name in MEMBERS:
-        create(client, campaign(name, budget=ROOM, horizon=100_000, portfolio="acme"))
+        create(client, campaign(name, budget=2 * ROOM, horizon=100_000, portfolio="acme"))
     create(client, campaign("alone", budget=ROOM, horizon=100_000))
 
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from cbwk_core.evaluation import Uniform, evaluate
+from service.commands.console import campaign_ids
+from service.engine.prune import prunable, prune
 from service.evaluation.campaign_log import EmptyLog, read_log
+from service.store import tables
 from tests.service.evaluation.logs import make, play
 from tests.service.http_client import served
 
@@ -90,6 +93,58 @@ def test_with_more_arms_than_are_explained_eligible_is_what_could_be_paid(client
     assert found.log.eligible.tolist() == expected
     assert found.log.probabilities is None
     evaluate(found.log, Uniform(), rng=np.random.default_rng(1), max_cost=1e6)
+
+
+MANY = [{"id": f"a{i}", "max_cost": {"usd": 0.1 if i < 20 else 1}} for i in range(40)]
+
+
+def eligible_as_played(client, database, name="c", rounds=12):
+    """Plays a campaign with MANY arms; returns how many were eligible in each round, in the log and as explained."""
+    explained = []
+    for index in range(rounds):
+        body = {"campaign_id": name, "decision_id": f"d{index}", "context": [0.5], "explain": True}
+        answer = client("POST", "/decide", json=body).json()
+        explained.append(sum(arm["eligible"] for arm in answer["arms"]))
+        if index % 3 < 2 and answer["arm"] is not None:
+            report = {"campaign_id": name, "decision_id": f"d{index}", "reward": 1, "costs": {"usd": 0.07}}
+            assert client("POST", "/feedback", json=report).status_code == 200
+    log = read(database, name).log
+    settled = [index for index in range(rounds) if index % 3 < 2 or not explained[index]]
+    return log.eligible.sum(axis=1).tolist(), [explained[index] for index in settled]
+
+
+def test_with_more_arms_than_are_explained_what_a_window_cannot_pay_is_not_eligible(client, database):
+    windows = [{"period": "month", "limit": 1.5}]
+    make(client, arms=MANY, resources=[{"id": "usd", "budget": 100, "max_cost": 1, "windows": windows}])
+    found, explained = eligible_as_played(client, database)
+    assert found == explained
+    assert {20, 40} <= {*found}
+
+
+def test_with_more_arms_than_are_explained_what_a_portfolio_cannot_pay_is_not_eligible(client, database):
+    portfolio = {"id": "acme", "resources": [{"id": "usd", "budget": 1.6, "windows": [{"period": "day", "limit": 5}]}]}
+    assert client("POST", "/portfolios", json=portfolio).status_code == 201
+    make(client, arms=MANY, portfolio="acme")
+    found, explained = eligible_as_played(client, database)
+    assert found == explained
+    assert {20, 40} <= {*found}
+
+
+def test_rounds_from_before_a_gap_in_the_log_are_left_out_if_eligible_follows_from_it(client, database):
+    make(client, arms=MANY, feedback={"late_window_seconds": 0})
+    play(client, 50)
+    whole = read(database)
+    with database.write() as connection:
+        assert connection.execute(tables.hold.select()).first() is not None  # such a decision stays
+    (number,) = campaign_ids(database, "c")
+    assert prune(database, prunable(database, number, 2**62), actor="test", advanced=lambda *done: None)[0] > 0
+    play_again = {"campaign_id": "c", "decision_id": "after", "context": [0.5]}
+    arm = client("POST", "/decide", json=play_again).json()["arm"]
+    assert client("POST", "/feedback", json={"campaign_id": "c", "decision_id": "after", "reward": 1, "costs": {}})
+    found = read(database)
+    assert (found.log.rounds, found.log.arm.tolist()) == (1, [MANY.index(next(a for a in MANY if a["id"] == arm))])
+    assert found.left_out["pruned"] + found.left_out["older"] + found.left_out["unsettled"] == 50
+    assert whole.log.rounds + whole.left_out["unsettled"] == 50
 
 
 def test_the_newest_rounds_are_taken_and_a_campaign_without_any_says_so(client, database):
