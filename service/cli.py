@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from service.commands import bench, campaign, demo, evaluate, export, key, prune, simulate, verify
+from service.commands import bench, campaign, demo, evaluate, export, key, portfolio, prune, simulate, verify
 from service.commands.console import DatabaseUrl, settings_of
 from service.problems import Problem
 from service.settings import describe_environment, unknown_variables
@@ -125,6 +125,7 @@ app.command()(evaluate.evaluate)
 app.command()(bench.bench)
 app.add_typer(key.app, name="key")
 app.add_typer(campaign.app, name="campaign")
+app.add_typer(portfolio.app, name="portfolio")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,9 +16,11 @@ log = structlog.get_logger(__name__)
 
 
 class DatabaseGauges(Collector):
-    """Accounts, windows, open holds and prices of campaigns that are not archived; the oldest overdue hold.
+    """Accounts, windows, open holds and prices of campaigns that are not archived; accounts and windows of portfolios;
+    the oldest overdue hold.
 
-    The oldest `campaigns_max` campaigns have labels of their own; amounts of the others are added up as `OTHER`.
+    The oldest `campaigns_max` campaigns and as many portfolios have labels of their own; amounts of the others are
+    added up as `OTHER`.
     """
 
     def __init__(self, database: Callable[[], Database | None], campaigns_max: int) -> None:
@@ -30,7 +32,7 @@ class DatabaseGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield `cbwk_database_up` and, if the database answers, its gauges."""
-        database, found, up = self._database(), reads.Gauges([], {}, {}, []), True
+        database, found, up = self._database(), reads.Gauges.nothing(), True
         try:
             if database is not None:
                 with database.read() as connection:
@@ -51,12 +53,13 @@ def _families(found: reads.Gauges, campaigns_max: int) -> Iterator[Metric]:
         return campaign_id if campaign_id in named else OTHER
 
     for part in ("granted", "held", "spent", "overrun"):
-        amounts = _sums(((label(one.campaign_id), one.resource), getattr(one, part)) for one in found.accounts)
+        amounts = _sums(((label(one.owner_id), one.resource), getattr(one, part)) for one in found.accounts)
         yield _gauge(f"cbwk_budget_{part}_units", f"Budget {part}, in units.", by_resource, _units(amounts))
     for part in ("limit", "held", "spent"):
-        amounts = _sums(((label(one.campaign_id), *one[1:3]), getattr(one, part)) for one in found.windows)
+        amounts = _sums(((label(one.owner_id), *one[1:3]), getattr(one, part)) for one in found.windows)
         text = f"Of a window in its present period: {part}, in units."
         yield _gauge(f"cbwk_window_{part}_units", text, (*by_resource, "period"), _units(amounts))
+    yield from _portfolios(found.portfolios, campaigns_max)
     holds = _sums(((label(campaign),), count) for campaign, count in found.open_holds.items())
     yield _gauge("cbwk_open_holds", "Decisions waiting for feedback.", ("campaign",), holds.items())
     text = "How long ago the oldest hold should have expired."
@@ -64,6 +67,22 @@ def _families(found: reads.Gauges, campaigns_max: int) -> Iterator[Metric]:
     text = "Price of a unit at the last decision, in reward."
     prices = [(of, price) for of, price in found.prices.items() if of[0] in named]
     yield _gauge("cbwk_price", text, by_resource, prices)
+
+
+def _portfolios(found: reads.PortfolioGauges, portfolios_max: int) -> Iterator[Metric]:
+    named = {*islice(dict.fromkeys(one.owner_id for one in found.accounts), portfolios_max)}
+    by_resource = ("portfolio", "resource")
+
+    def label(portfolio_id: str) -> str:
+        return portfolio_id if portfolio_id in named else OTHER
+
+    for part in ("granted", "held", "spent", "overrun"):
+        amounts = _sums(((label(one.owner_id), one.resource), getattr(one, part)) for one in found.accounts)
+        yield _gauge(f"cbwk_portfolio_{part}_units", f"Portfolio {part}, in units.", by_resource, _units(amounts))
+    for part in ("limit", "held", "spent"):
+        amounts = _sums(((label(one.owner_id), *one[1:3]), getattr(one, part)) for one in found.windows)
+        text = f"Of a portfolio's window in its present period: {part}, in units."
+        yield _gauge(f"cbwk_portfolio_window_{part}_units", text, (*by_resource, "period"), _units(amounts))
 
 
 def _sums(values: Iterable[tuple[tuple[str, ...], int]]) -> dict[tuple[str, ...], int]:

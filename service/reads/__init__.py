@@ -5,7 +5,7 @@ from service.reads.campaigns import budget, budgets, campaign, campaigns
 from service.reads.evaluations import evaluation, evaluations
 from service.reads.export import FORMATS, Export, export_page, export_start
 from service.reads.feedback_health import feedback
-from service.reads.gauges import Gauges, gauges, ping
+from service.reads.gauges import Gauges, PortfolioGauges, gauges, ping
 from service.reads.log import decision, decisions, ledger
 from service.reads.models import fitting_model
 from service.reads.portfolio_verification import verify_portfolio
@@ -22,6 +22,7 @@ __all__ = [
     "FORMATS",
     "Export",
     "Gauges",
+    "PortfolioGauges",
     "Selection",
     "StoredCampaign",
     "arms",

@@ -83,9 +83,14 @@ def _summary(stored: StoredPortfolio, campaigns: Sequence[str]) -> dict[str, Any
     }
 
 
+def all_portfolios(connection: Connection) -> list[Portfolio]:
+    """All portfolios, in the order of creation."""
+    return [StoredPortfolio.of(row).portfolio for row in fetch(connection, _stored())]
+
+
 def portfolio_ids(connection: Connection) -> list[str]:
     """The ids of all portfolios, in the order of creation."""
-    return [StoredPortfolio.of(row).portfolio.id for row in fetch(connection, _stored())]
+    return [portfolio.id for portfolio in all_portfolios(connection)]
 
 
 def portfolio(connection: Connection, portfolio_id: str) -> dict[str, Any]:

@@ -106,8 +106,6 @@ class Model:
 
     def create(self, config: Fields, now: int) -> Reply:
         """Create a campaign with its budgets."""
-        if config["id"] in self.campaigns:
-            return _refused(409, "campaign-exists")
         limits = {one["id"]: millionths(one["max_cost"]) for one in config["resources"]}
         campaign = first_books(config) | {
             "status": "active",
@@ -137,6 +135,8 @@ class Model:
             ]
             if is_dead(means, limits, campaign["arms"]):
                 return _refused(422, "invalid-campaign")
+        if config["id"] in self.campaigns:
+            return _refused(409, "campaign-exists")
         self.campaigns[config["id"]] = campaign
         return Reply(201, body={"id": config["id"], "version": 1, "status": "active"})
 

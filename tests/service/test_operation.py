@@ -165,3 +165,29 @@ def test_campaigns_beyond_the_limit_share_one_label(database):
     assert samples(text, "cbwk_window_held_units") == {labels: limit / 40 for labels, limit in limits.items()}
     assert samples(text, "cbwk_open_holds") == {("c0",): 1, ("c1",): 1, ("other",): 2}
     assert {campaign for campaign, _ in samples(text, "cbwk_price")} == {"c0", "c1"}
+
+
+def test_portfolios_have_gauges_of_their_accounts_and_windows(database):
+    shared = [{"id": "usd", "budget": 100, "windows": [{"period": "day", "limit": 40}]}]
+    with served(database) as call:
+        for i in range(3):
+            assert call("POST", "/portfolios", json={"id": f"p{i}", "resources": shared}).status_code == 201
+        for name in ("c", "d"):
+            assert call("POST", "/campaigns", json=campaign(name, portfolio="p1")).status_code == 201
+            call("POST", "/decide", json=decide_body("d1", name))
+        call("POST", "/feedback", json={"campaign_id": "c", "decision_id": "d1", "reward": 1, "costs": {"usd": 0.25}})
+    metrics = Metrics(campaigns_max=2)
+    metrics.registry.register(DatabaseGauges(lambda: database, metrics.campaigns_max))
+    text = metrics.text().decode()
+    owners = ("p0", "p1", "other")
+
+    def expected(*values, labels=("usd",)):
+        return {tuple(sorted((owner, *labels))): value for owner, value in zip(owners, values, strict=True)}
+
+    accounts = {"granted": (100, 100, 100), "held": (0, 1, 0), "spent": (0, 0.25, 0), "overrun": (0, 0, 0)}
+    for part, values in accounts.items():
+        found = samples(text, f"cbwk_portfolio_{part}_units")
+        assert {tuple(sorted(key)): value for key, value in found.items()} == expected(*values)
+    for part, values in (("limit", (40, 40, 40)), ("held", (0, 1, 0)), ("spent", (0, 0.25, 0))):
+        found = samples(text, f"cbwk_portfolio_window_{part}_units")
+        assert {tuple(sorted(key)): value for key, value in found.items()} == expected(*values, labels=("day", "usd"))

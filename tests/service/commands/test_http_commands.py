@@ -105,6 +105,26 @@ def test_show_and_budget_have_the_accounts(run, server):
         assert [float(cell) for cell in row[len(start) :][:5]] == numbers
 
 
+def test_a_portfolio_is_made_from_a_file_shown_and_given_another_budget(run, capsys, server, tmp_path):
+    file = tmp_path / "portfolio.json"
+    windows = [{"period": "day", "limit": 4}]
+    file.write_text(json.dumps({"id": "acme", "resources": [{"id": "usd", "budget": 9, "windows": windows}]}))
+    assert run("portfolio", "create", str(file)) == "acme, version 1\n"
+    with calls(server) as client:
+        create(client, campaign("member", portfolio="acme"))
+        client.post("/decide", json=decide_body("m1", "member")).raise_for_status()
+    assert "acme  member" in run("portfolio", "list")
+    assert [item["campaigns"] for item in json.loads(run("portfolio", "list", "--json"))] == [["member"]]
+    lines = [line.split() for line in run("portfolio", "budget", "acme").splitlines()]
+    assert ["usd", "9", "1", "0", "0", "8"] in lines
+    assert ["usd", "day", "4", "1", "0", "3"] in [line[:6] for line in lines]
+    assert json.loads(run("portfolio", "budget", "acme", "--json"))["resources"][0]["held"] == 1
+    assert run("portfolio", "set-budget", "acme", "usd=12.5") == "acme, version 2\n"
+    assert "409: " in refused(capsys, "portfolio", "set-budget", "acme", "usd=0.5")
+    assert "RESOURCE=AMOUNT" in refused(capsys, "portfolio", "set-budget", "acme", "usd", code=2)
+    assert "404: " in refused(capsys, "portfolio", "budget", "nobody")
+
+
 def test_an_export_has_every_decision_in_either_format_in_a_file_or_on_stdout(run, tmp_path):
     assert run("export", "c", "--out", str(tmp_path / "c.jsonl")) == ""
     lines = (tmp_path / "c.jsonl").read_text().splitlines()
