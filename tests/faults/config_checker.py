@@ -101,27 +101,37 @@ def _misdecided(row: DecisionRow, config: dict[str, Any], version: int, status: 
 
 
 def holdout_findings(books: Books) -> Iterator[Finding]:
-    """The baseline decides the declared share, plays the declared arm, and its share is part of each probability."""
-    terms_of = {version: config.get("holdout") for version, config in configs_of(books).items()}
+    """The baseline decides the declared share, plays the declared arm, and its share is part of each probability.
+
+    Where null is the last resort, the baseline may decide less: it plays only where the reserve leaves its arm, and
+    elsewhere the policy decides alone.
+    """
+    configs = configs_of(books)
     drawn = [row for row in books.decisions if row.reason in ("policy", "holdout")]
-    groups: dict[str, list[DecisionRow]] = defaultdict(list)
+    groups: dict[tuple[str, bool], list[DecisionRow]] = defaultdict(list)
     for row in drawn:
-        groups[json.dumps(terms_of[row.config_version])].append(row)
-    for text, rows in groups.items():
+        config = configs[row.config_version]
+        groups[json.dumps(config.get("holdout")), _must_play(config)].append(row)
+    for (text, must_play), rows in groups.items():
         fraction = (json.loads(text) or {"fraction": 0.0})["fraction"]
         held_out = [row for row in rows if row.reason == "holdout"]
         expected, deviation = fraction * len(rows), sqrt(len(rows) * fraction * (1 - fraction))
-        if abs(len(held_out) - expected) > DEVIATIONS_MAX * deviation:
+        difference = len(held_out) - expected
+        if (max(difference, 0.0) if must_play else abs(difference)) > DEVIATIONS_MAX * deviation:
             what = f"the baseline decided {len(held_out)} of {len(rows)}, declared is {fraction}"
             yield Finding("hold-out", books.campaign, what)
     for row in drawn:
-        terms = terms_of[row.config_version]
+        terms, must_play = configs[row.config_version].get("holdout"), _must_play(configs[row.config_version])
         fraction = terms["fraction"] if terms else 0.0
-        is_baseline = bool(terms) and row.arm in (terms["arm"], None)
+        is_baseline = bool(terms) and row.arm in ((terms["arm"],) if must_play else (terms["arm"], None))
         if row.reason == "holdout" and not (is_baseline and row.probability >= fraction - ROUNDING):
             yield Finding("hold-out", books.campaign, f"round {row.round}: {row.arm} by chance {row.probability}")
-        if not is_baseline and row.probability > 1 - fraction + ROUNDING:
+        if not is_baseline and not must_play and row.probability > 1 - fraction + ROUNDING:
             yield Finding("hold-out", books.campaign, f"round {row.round}: chance {row.probability} is too large")
+
+
+def _must_play(config: dict[str, Any]) -> bool:
+    return config.get("null_arm") == "last_resort"
 
 
 def shadow_findings(books: Books, requested: Sequence[Operation]) -> Iterator[Finding]:

@@ -112,6 +112,16 @@ def test_another_share_another_arm_and_an_impossible_probability_of_the_holdout_
     assert {finding.kind for finding in holdout_findings(damaged)} == {"hold-out"}
 
 
+def test_a_holdout_may_decide_less_where_null_is_the_last_resort_and_never_more_nor_null():
+    terms = {"null_arm": "last_resort", "floor_arm": "b", "holdout": {"fraction": 0.2, "arm": "a"}}
+    configs = {1: json.dumps(config(**terms))}
+    assert list(holdout_findings(replace(drawn(50, 950), configs=configs))) == []
+    alone = drawn(50, 950, reason="policy", arm="b", probability=1.0)
+    assert list(holdout_findings(replace(alone, configs=configs))) == []
+    for damaged in (drawn(300, 700), drawn(50, 950, arm=None), drawn(50, 950, probability=0.1)):
+        assert list(holdout_findings(replace(damaged, configs=configs)))
+
+
 def test_a_holdout_that_was_not_declared_is_found():
     assert list(holdout_findings(with_row("decisions", 0, reason="holdout")))
 
