@@ -147,9 +147,13 @@ class Configuration:
         Without it the noise of an arm that costs a hundredth of another would be that of the other. In a shared model
         residuals of all arms are counted in one unit.
         """
-        own = self.rules >= 4 and self.variant.value_prices and self.model == "per_arm"
         differ = (self.problem.arm_unit / self.problem.unit != 1.0).any()
-        return self.problem.ranges if own and differ else None
+        return self.problem.ranges if self.has_arm_units and differ else None
+
+    @property
+    def has_arm_units(self) -> bool:
+        """Whether the noise of each arm is counted in the arm's own unit, and not in that of all costs."""
+        return self.rules >= 4 and self.variant.value_prices and self.model == "per_arm"
 
     @cached_property
     def limits_dear_arms(self) -> bool:

@@ -1,7 +1,8 @@
 """The model of a policy: the oracle, and how far its predictions were off.
 
 A policy can take the model of another policy of the same shape. Budgets, horizon, prices, rounds and the speed of
-forgetting are not part of the shape. The caller must know what the coordinates of the features mean.
+forgetting are not part of the shape. The bytes name the units that the model counts in, and are converted to those of
+the policy that takes it (`model_units.py`). The caller must know what the coordinates of the features mean.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from cbwk_core import snapshot
 from cbwk_core.arrays import Array, Integers
 from cbwk_core.configuration import Configuration
+from cbwk_core.model_units import Units, in_units
 from cbwk_core.oracles.product import without_trial
 from cbwk_core.rules.noise import first_residuals
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
@@ -72,20 +74,35 @@ def encode(policy: Configuration, state: State) -> bytes:
     """The model of a state as versioned, checksummed bytes, without candidates of alarms that are on trial."""
     model = model_of(state)
     model = model._replace(oracle=without_trial(model.oracle))
-    return snapshot.encode(model, fingerprint=json.dumps({_ROOT: shape_of(policy)}, sort_keys=True))
+    named = shape_of(policy) | Units.of(policy).named()
+    return snapshot.encode(model, fingerprint=json.dumps({_ROOT: named}, sort_keys=True))
 
 
-def decode(policy: Configuration, data: bytes) -> Model:
-    """The model in the bytes, of the policy's shape and with finite numbers; a SnapshotError for anything else."""
+def units_of(data: bytes) -> Units | None:
+    """The units that the model in the bytes counts in; None if they name none, as those of version 0.1."""
+    return Units.named_in(_named(snapshot.fingerprint_of(data)))
+
+
+def decode(policy: Configuration, data: bytes, *, is_own: bool = False) -> Model:
+    """The model in the bytes, of the policy's shape, in its units, with finite numbers; else a SnapshotError.
+
+    is_own: whether bytes that name no units, as those of version 0.1, are in those of this policy.
+    """
     found = snapshot.fingerprint_of(data)
-    _check_shape(found, shape_of(policy))
+    _check_shape(_named(found), shape_of(policy))
+    units = units_of(data)
+    if units is None and not is_own:
+        raise MismatchError("the model names no units, as those of version 0.1: encode it with this version")
     residuals, learnt = first_residuals(1, 1 + policy.resources), np.zeros(1, dtype=np.int64)
     blank = Model(blank_oracle(policy, data), residuals, learnt)
     model = snapshot.decode(data, blank, fingerprint=found)
     _check(model, blank, _ROOT)
     if (model.learnt >= LEARNT_MAX).any():
         raise MismatchError(f"{_ROOT}.learnt must be below {LEARNT_MAX}")
-    return model
+    if units is None:
+        return model
+    oracle, residuals = in_units(policy, model.oracle, model.residuals, units)
+    return model._replace(oracle=oracle, residuals=residuals)
 
 
 def blank_oracle(policy: Configuration, data: bytes) -> Any:
@@ -95,18 +112,23 @@ def blank_oracle(policy: Configuration, data: bytes) -> Any:
     return policy.regressor.init()
 
 
-def _check_shape(fingerprint: str, wanted: dict[str, Any]) -> None:
+def _named(fingerprint: str) -> dict[str, Any]:
+    """What the fingerprint of a model names: its shape and its units."""
     try:
         found = json.loads(fingerprint)
     except (ValueError, RecursionError):
         found = None
     match found:
-        case {"model": dict(shape)} if len(found) == 1:
-            differing = tuple(name for name in wanted if name not in shape or shape[name] != wanted[name])
-            if differing:
-                raise ForeignModelError(differing)
+        case {"model": dict(named)} if len(found) == 1:
+            return named
         case _:
             raise ForeignSnapshotError("the bytes are a snapshot, but not of a model")
+
+
+def _check_shape(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    differing = tuple(name for name in wanted if name not in found or found[name] != wanted[name])
+    if differing:
+        raise ForeignModelError(differing)
 
 
 def _check(found: Any, blank: Any, path: str) -> None:

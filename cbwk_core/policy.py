@@ -367,7 +367,10 @@ class SquareCBwK(Configuration):
         return models.encode(self, state)
 
     def decode_model(self, data: bytes) -> models.Model:
-        """The model of `encode_model`, for `model.with_model`; a ValueError if it is damaged or of another shape."""
+        """The model of `encode_model` in this policy's units, for `model.with_model`.
+
+        A ValueError if it is damaged, of another shape, or in units that cannot be converted.
+        """
         return models.decode(self, data)
 
     def _lanes(self, state: State) -> int:

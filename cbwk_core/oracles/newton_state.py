@@ -69,6 +69,18 @@ class NewtonState(NamedTuple):
             dismissed=self.dismissed,
         )
 
+    def scaled(self, factors: Array) -> NewtonState:
+        """Return the state whose targets count that many times as much, (targets,); a trial ends without a verdict.
+
+        With the identity link it goes on as if each target had been multiplied before it was learnt.
+        """
+        solution, square = self.solution.copy(), factors * factors
+        solution[:, :, solution.shape[3] :] *= factors[:, None]
+        watched = np.concatenate([[1.0], factors, square, np.ones(len(factors))])
+        pool = np.concatenate([np.ones(POOL + 1), square])
+        watch, noticed = frozen(self.watch * watched), frozen(self.noticed * pool)
+        return self._replace(solution=frozen(solution), watch=watch, noticed=noticed, trial=())
+
     @property
     def changes(self) -> Array:
         """How many changes of the world were noticed, (lanes,)."""

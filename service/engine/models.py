@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from cbwk_core import State
 from cbwk_core.arrays import frozen
-from cbwk_core.model import shape_of, with_model
+from cbwk_core.model import decode, shape_of, with_model
 from service.domain.campaign import Campaign
 from service.engine.administer import write_audit
 from service.engine.changes import LockedCampaign, to_json
@@ -58,4 +58,5 @@ def begun_model(campaign: Campaign, body: str, data: bytes) -> State:
     blank = policy.init()
     fields = {name: np.array([logged[name]], dtype=getattr(blank.stage, name).dtype) for name in STAGE_FIELDS}
     stage = blank.stage._replace(**{name: frozen(field) for name, field in fields.items()})
-    return with_model(blank._replace(stage=stage), policy.decode_model(data))
+    # Logs of earlier versions have models that name no units: what they had was taken as it was.
+    return with_model(blank._replace(stage=stage), decode(policy, data, is_own=True))

@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from cbwk_core import State, Ticket
-from cbwk_core.model import with_model
+from cbwk_core.model import decode, units_of, with_model
 from service.domain.campaign import Campaign
 from service.money import micros_rounded_up
 from service.problems import Problem
@@ -63,13 +63,25 @@ def trained_model(config: dict[str, Any], model: bytes, lines: Iterable[bytes]) 
     A line is a JSON object with `context`, `arm`, `reward`, `costs` and optionally `probability` and, where the model
     is shared and the arm is not one of the campaign's, `features`. An export as JSON lines is such a log.
     """
-    campaign = Campaign(0, config["id"], 1, config)
+    campaign = Campaign(0, config["id"], 1, config | _units(model))
     policy, report = campaign.policy, ImportReport()
-    state = with_model(policy.init(), policy.decode_model(model))
+    state = with_model(policy.init(), decode(policy, model, is_own=True))
     rows = _rows(campaign, lines, report)
     while chunk := list(islice(rows, CHUNK_ROWS)):
         state = _learn(campaign, state, chunk, report)
     return policy.encode_model(state), report
+
+
+def _units(model: bytes) -> dict[str, Any]:
+    """Returns what a stored configuration says of the units and rules of the model: max costs may have changed since.
+
+    A service of version 0.1, where they do not change, names none.
+    """
+    found = units_of(model)
+    if found is None:
+        return {}
+    own = {} if found.arm_unit is None else {"arm_units": [[*map(int, row)] for row in found.arm_unit]}
+    return {"rules": found.rules, "units": [*map(int, found.unit)], **own}
 
 
 def _rows(campaign: Campaign, lines: Iterable[bytes], report: ImportReport) -> Iterator[_Row]:

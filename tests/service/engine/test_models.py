@@ -10,7 +10,9 @@ import pytest
 from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel, PatchCampaign
 from service.engine.model_export import exported_model
-from service.problems import Conflict
+from service.engine.replay import replay
+from service.evaluation.log_import import trained_model
+from service.problems import Conflict, Invalid
 from service.store import tables
 from tests.service.engine.campaigns import config, rows, running
 
@@ -146,3 +148,86 @@ def test_a_campaign_that_gets_an_arm_between_the_check_of_a_model_and_its_import
     before = asyncio.run(main())
     assert exported(database, "a").data == before
     assert rows(database, tables.campaign_state)[0]["model_version"] == 1
+
+
+async def raised(engine, name, **changes):
+    """Makes a campaign that has learnt, and doubles all its max costs: what it has learnt keeps its units."""
+    await engine.submit(CreateCampaign(config(name, **changes)))
+    await play(engine, name, name, 30)
+    resources = [{"id": "usd", "max_cost": 2}, {"id": "impressions", "max_cost": 2}]
+    await engine.submit(PatchCampaign(name, {"resources": resources}))
+    await play(engine, name, f"{name}-later", 10)
+
+
+def doubled(name, **changes):
+    """A campaign that is made with the max costs that `raised` ends with."""
+    made = config(name, budget=200, max_cost=2, **changes)
+    made["resources"][1]["max_cost"] = 2
+    return made
+
+
+def test_a_model_of_a_campaign_whose_max_costs_changed_predicts_the_same_costs_elsewhere(database):
+    async def main():
+        async with running(database) as engine:
+            await raised(engine, "a")
+            await engine.submit(CreateCampaign(doubled("b")))
+            await play(engine, "b", "b", 5)
+            await engine.submit(importing(database, "b", exported(database, "a").data))
+            source, after = await thoughts(engine, "a", "source"), await thoughts(engine, "b", "after")
+            await play(engine, "b", "more", 10)
+        async with running(database, memory_bytes_max=1) as cold:
+            later = [await thoughts(engine, "b", f"later{n}") for n, engine in enumerate((cold, cold))]
+            return source, after, later
+
+    source, after, later = asyncio.run(main())
+    for one, other in zip(source, after, strict=True):
+        for (_, reward, cost), (_, same_reward, same_cost) in zip(one, other, strict=True):
+            assert (same_reward, same_cost) == (pytest.approx(reward), pytest.approx(cost))
+    assert later[0] == later[1] != after
+    with database.read() as connection:
+        assert reads.verify(connection, "b")["ok"]
+    assert replay(database, 2, advanced=lambda *_: None).difference is None
+
+
+def test_a_model_whose_units_cannot_be_converted_is_refused_with_both(database):
+    logistic = config()["policy"] | {"oracle": {"kind": "newton", "link": "logistic", "forgetting": None}}
+
+    async def main():
+        async with running(database) as engine:
+            await raised(engine, "a", policy=logistic)
+            await engine.submit(CreateCampaign(doubled("b", policy=logistic)))
+            uneven = config("c", arms=[{"id": "a"}, {"id": "b", "max_cost": {"usd": 0.5}}])
+            await engine.submit(CreateCampaign(uneven))
+            await made(engine, "d")
+
+    asyncio.run(main())
+    with pytest.raises(Invalid) as caught:
+        importing(database, "b", exported(database, "a").data)
+    assert caught.value.extensions["errors"] == [{"field": "unit", "message": "must be [2.0, 2.0], got [1.0, 1.0]"}]
+    with pytest.raises(Invalid) as caught:
+        importing(database, "d", exported(database, "c").data)
+    wanted = [{"field": "arm_unit[1]", "message": "must be [1.0, 1.0], got [0.5, 1.0]"}]
+    assert caught.value.extensions["errors"] == wanted
+    assert caught.value.kind == "invalid-model"
+    assert importing(database, "a", exported(database, "a").data).model.learnt > 0
+
+
+def test_a_log_teaches_a_campaign_whose_max_costs_changed_in_the_units_of_its_model(database):
+    async def main():
+        async with running(database) as engine:
+            await raised(engine, "a")
+
+    asyncio.run(main())
+    with database.read() as connection:
+        found = reads.campaign(connection, "a")
+    row = {"context": [0.5, 0.5], "arm": "a", "reward": 0.5, "costs": {"usd": 0.6, "impressions": 1}}
+    lines = [json.dumps(row).encode()] * 500
+    data, _ = trained_model(found["config"] | {"rules": found["rules"]}, exported(database, "a").data, lines)
+
+    async def after():
+        async with running(database) as engine:
+            await engine.submit(importing(database, "a", data))
+            answer = await engine.submit(Decide("a", "d", [0.5, 0.5], explain=True))
+            return answer.body["arms"][0]["cost"]
+
+    assert asyncio.run(after())["usd"] == pytest.approx(0.6, abs=0.02)
