@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from math import isfinite
 from operator import ge
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -124,9 +125,9 @@ class Single:
         else:
             chosen = features[0, arm : arm + 1].copy() if self.shared else features.copy()
         # One array and views of it: making an array costs more than filling it.
-        numbers = np.array([[rate, weights[arm], *weights]])
-        price_row = np.array([prices])
-        for array in (numbers, chosen, predictions, price_row):
+        packed = pack(f"{candidates + 3}d", rate, weights[arm], *weights)
+        numbers, price_row = np.ndarray((1, candidates + 3), FLOAT, packed), np.array([prices])
+        for array in (chosen, predictions, price_row):
             freeze(array)
         played = self.arm_arrays[arm] if arm < self.arms else frozen(np.array([arm]))
         ticket = partial(self._ticket, books, chosen, predictions, played, pace_limit)

@@ -56,6 +56,8 @@ def _gaps_of_one(scores: list[float], limits: list[float] | None) -> tuple[int, 
     best = leading.index(top)
     if top < 0.0:
         best, top = len(scores), 0.0
+    if limits is None:
+        return best, [top - score for score in scores]
     return best, [top - score if score < top else 0.0 for score in scores]
 
 
