@@ -36,7 +36,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def desk(browser: Any) -> Any:
     """A tab that most tests share: loading the charts' script again would take most of their time."""
-    return _tab(browser.new_context(viewport={"width": 1280, "height": 900}))
+    return tab(browser.new_context(viewport={"width": 1280, "height": 900}))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def open_page(browser: Any, desk: Any) -> Iterator[Callable[..., Any]]:
     def opened(**options: Any) -> Any:
         if not options:
             return desk
-        own.append(_tab(browser.new_context(**options)))
+        own.append(tab(browser.new_context(**options)))
         return own[-1]
 
     yield opened
@@ -66,7 +66,8 @@ def open_page(browser: Any, desk: Any) -> Iterator[Callable[..., Any]]:
     assert hosts <= {"127.0.0.1", None}, "a page sent a request elsewhere"
 
 
-def _tab(context: Any) -> Any:
+def tab(context: Any) -> Any:
+    """Opens a tab that notes errors and requests."""
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     page.complaints, page.forgiven, page.hosts = [], [], set()

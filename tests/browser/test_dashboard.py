@@ -297,6 +297,7 @@ def test_nothing_is_wider_than_a_phone(open_page, server):
         to_tab(page, tab)
         page.get_by_role("heading", level=2).first.wait_for()
         until(page, fits)
+        assert page.locator(".tabs").evaluate("(it) => it.scrollWidth <= it.clientWidth"), "a tab is out of sight"
     page.locator(".explain").first.tap()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("table", name="Arms of this decision").wait_for()
