@@ -409,7 +409,8 @@ def test_bars_move_while_an_ad_server_spends(open_page, server, client):
     until(other, f"{end} > {drawn}")
     spent = client.get("/campaigns/watched").json()["accounts"][0]["spent"]
     shown = other.locator(".card[data-resource='usd'] [data-part='spent'] dd")
-    shown.filter(has_text=f"{spent:.2f}".rstrip("0").rstrip(".")).wait_for()
+    digits = 2 if spent >= 1 else 3
+    shown.filter(has_text=f"{spent:.{digits}f}".rstrip("0").rstrip(".")).wait_for()
 
 
 def spend(server, name, enough):

@@ -18,7 +18,6 @@ from tests.service.http_calls import calls
 from tests.service.listener import listener
 from tests.service.server_process import running_server
 
-
 NARROW = 390
 
 
