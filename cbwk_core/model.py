@@ -74,7 +74,7 @@ def encode(policy: Configuration, state: State) -> bytes:
     """The model of a state as versioned, checksummed bytes, without candidates of alarms that are on trial."""
     model = model_of(state)
     model = model._replace(oracle=without_trial(model.oracle))
-    named = shape_of(policy) | Units.of(policy).named()
+    named = shape_of(policy) | Units.of(policy)._asdict()
     return snapshot.encode(model, fingerprint=json.dumps({_ROOT: named}, sort_keys=True))
 
 
@@ -89,8 +89,9 @@ def decode(policy: Configuration, data: bytes, *, is_own: bool = False) -> Model
     is_own: whether bytes that name no units, as those of version 0.1, are in those of this policy.
     """
     found = snapshot.fingerprint_of(data)
-    _check_shape(_named(found), shape_of(policy))
-    units = units_of(data)
+    named = _named(found)
+    _check_shape(named, shape_of(policy))
+    units = Units.named_in(named)
     if units is None and not is_own:
         raise MismatchError("the model names no units, as those of version 0.1: encode it with this version")
     residuals, learnt = first_residuals(1, 1 + policy.resources), np.zeros(1, dtype=np.int64)
@@ -99,10 +100,13 @@ def decode(policy: Configuration, data: bytes, *, is_own: bool = False) -> Model
     _check(model, blank, _ROOT)
     if (model.learnt >= LEARNT_MAX).any():
         raise MismatchError(f"{_ROOT}.learnt must be below {LEARNT_MAX}")
-    if units is None:
+    if units is None or units == Units.of(policy):
         return model
-    oracle, residuals = in_units(policy, model.oracle, model.residuals, units)
-    return model._replace(oracle=oracle, residuals=residuals)
+    with np.errstate(over="ignore", invalid="ignore"):  # forged units may leave no finite numbers: refused below
+        oracle, residuals = in_units(policy, model.oracle, model.residuals, units)
+    model = model._replace(oracle=oracle, residuals=residuals)
+    _check(model, blank, _ROOT)
+    return model
 
 
 def blank_oracle(policy: Configuration, data: bytes) -> Any:

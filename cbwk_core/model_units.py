@@ -69,10 +69,6 @@ class Units(NamedTuple):
             raise MismatchError("model.arm_unit must have a number for each arm and resource")
         return cls(rules, unit, arm_unit)
 
-    def named(self) -> dict[str, Any]:
-        """What bytes name; `named_in` reads it."""
-        return self._asdict()
-
     @property
     def noise(self) -> Array:
         """The unit of the residuals of each arm's costs, (1 or arms, d); an arm without one has that of all costs."""
@@ -81,11 +77,11 @@ class Units(NamedTuple):
 
 
 def _is_row(found: Any, length: Any) -> bool:
-    """Whether that is a list of so many finite numbers of at least 0."""
+    """Whether that is a list of that many finite numbers of at least 0."""
     return (
         isinstance(found, list)
         and len(found) == length
-        and all(type(each) in (int, float) and isfinite(each) and each >= 0 for each in found)
+        and all(type(each) is float and isfinite(each) and each >= 0.0 for each in found)
     )
 
 

@@ -137,6 +137,8 @@ def test_bytes_that_name_no_units_are_refused_except_as_the_own_ones():
         ({"unit": [1.0, 0.0]}, "model.unit must have"),
         ({"unit": [1.0, float("inf")]}, "model.unit must have"),
         ({"unit": [1.0, "1"]}, "model.unit must have"),
+        ({"unit": [1.0, 10**400]}, "model.unit must have"),
+        ({"unit": [1e300, 1.0]}, "must be finite"),
         ({"unit": "none"}, "model.unit must have"),
         ({"arm_unit": [[1.0, 1.0]]}, "model.arm_unit must have"),
         ({"arm_unit": [[1.0, 1.0], [1.0, -1.0]]}, "model.arm_unit must have"),

@@ -241,7 +241,7 @@ def test_plausible_weights_of_one_request_are_those_of_the_requests(case, data):
             one_row, leverage[row].tolist(), rate, by_arm, *rest, parameters, limits
         )
         np.testing.assert_allclose(one, weights[row], **CLOSE)
-        assert np.argmax(one) == best[row]
+        assert one[best[row]] == max(one)  # a limit of a half makes two of them equal
 
 
 @given(plausibilities(), st.data())
