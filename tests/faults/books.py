@@ -66,6 +66,7 @@ class GrantRow:
     kind: str
     amount: int
     reason: str = ""
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _books(name: str, rows: dict[str, Sequence[Any]]) -> Books:
         decisions=tuple(sorted((_decision_row(row) for row in rows["decision"]), key=lambda one: one.sequence)),
         outcomes=tuple(sorted((_outcome_row(row) for row in rows["outcome"]), key=lambda one: one.sequence)),
         grants=tuple(
-            GrantRow(row["sequence"], row["resource"], row["kind"], row["amount"], row["reason"])
+            GrantRow(row["sequence"], row["resource"], row["kind"], row["amount"], row["reason"], row["at"])
             for row in rows["grant"]
         ),
         changes=tuple(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from tests.faults.books import Account, Books, DecisionRow, OutcomeRow
+from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
 from tests.faults.checker import Finding
 from tests.faults.history import micros_of
 from tests.faults.periods import period_of
@@ -41,7 +41,11 @@ def portfolio_findings(portfolio: Books, members: Sequence[tuple[Books, Costs]])
         injected: dict[Key, int] = defaultdict(int)
         for _, made_at, place, hold, cost, excess in group:
             for window in [window for window in limits if window[0] == place]:
-                name = period_of(window[1], made_at, config["timezone"]) if window[1] else ""
+                name = ""
+                if window[1]:
+                    if made_at is None:
+                        continue
+                    name = period_of(window[1], made_at, config["timezone"])
                 key = (*window, name)
                 held[key] += hold
                 spent[key] += cost
@@ -64,15 +68,20 @@ def portfolio_findings(portfolio: Books, members: Sequence[tuple[Books, Costs]])
 
 def _movements(
     portfolio: Books, members: Sequence[tuple[Books, Costs]]
-) -> Iterator[tuple[int, int, int, int, int, int]]:
+) -> Iterator[tuple[int, int | None, int, int, int, int]]:
     """Yield time, time of the decision, resource, changes of held and spent, and what a client reported above a hold.
 
-    Each is a row of a campaign's log, for one of the resources that both name.
+    Each is a row of a campaign's log, for one of the resources that both name. An adjustment is about no decision, so
+    it counts in no window.
     """
     for books, costs in members:
         places = [portfolio.resources.index(name) if name in portfolio.resources else None for name in books.resources]
         decisions: dict[int, DecisionRow] = {row.sequence: row for row in books.decisions}
         lapsed: set[int] = set()
+        for grant in books.grants:
+            place = places[grant.resource]
+            if grant.kind == "adjust" and place is not None:
+                yield grant.at, None, place, 0, grant.amount, max(0, grant.amount)
         rows: list[DecisionRow | OutcomeRow] = [*books.decisions, *books.outcomes]
         for row in sorted(rows, key=lambda row: row.sequence):
             made = row if isinstance(row, DecisionRow) else decisions[row.decision]

@@ -11,6 +11,7 @@ from tests.faults.books import Account, GrantRow
 from tests.faults.portfolio_checker import portfolio_findings
 from tests.faults.test_window_checker import COSTS, MONDAY, ONE, TUESDAY, books, day
 
+EVENING = 72_000_000_000
 CONFIG = {
     "resources": [{"id": "usd", "budget": 9, "windows": [{"period": "day", "limit": 4}]}],
     "timezone": "UTC",
@@ -33,8 +34,11 @@ def portfolio(limit=4, **changes):
     return replace(one, **changes)
 
 
-def kinds(one):
-    members = [(books(), COSTS), (books(campaign="d"), COSTS)]
+def kinds(one, *adjusted):
+    """The findings; the first campaign was also adjusted by these amounts on Tuesday."""
+    adjustments = tuple(GrantRow(20, 0, "adjust", amount, "lost notices", TUESDAY + EVENING) for amount in adjusted)
+    first = books()
+    members = [(replace(first, grants=first.grants + adjustments), COSTS), (books(campaign="d"), COSTS)]
     return {finding.kind for finding in portfolio_findings(one, members)}
 
 
@@ -53,3 +57,12 @@ def test_sums_over_the_campaigns_are_sound():
 )
 def test_another_sum_and_an_exceeded_limit_are_found(damaged, found):
     assert kinds(damaged) == found
+
+
+def test_an_adjustment_of_a_campaign_is_one_of_the_portfolio_and_of_none_of_its_windows():
+    account = portfolio().accounts[0]
+    adjusted = portfolio(accounts=(replace(account, spent=account.spent + ONE // 2),))
+    assert kinds(adjusted, ONE // 2) == set()
+    assert kinds(adjusted) == kinds(portfolio(), ONE // 2) == {"portfolio"}
+    overrun = portfolio(accounts=(replace(account, spent=account.spent + 7 * ONE, overrun=4_500_000),))
+    assert kinds(overrun, 7 * ONE) == set()
