@@ -26,6 +26,7 @@ from service.problems import Conflict, NotFound, Problem, Unavailable
 from service.store import tables
 from service.store.campaigns import add_campaign, portfolio_number, states
 from service.store.database import Database
+from service.store.statements import Row
 from service.times import MICROS_PER_SECOND
 from service.words import no_such
 
@@ -63,11 +64,11 @@ class Portfolios:
         self.members.update({row.number: row.portfolio for row in connection.execute(query)})
 
     def open(
-        self, connection: Connection, changes: Changes, numbers: Sequence[int], now: int, epoch: int | None, fresh: bool
-    ) -> tuple[list[int], bool]:
-        """Lock the portfolios of campaigns, in their order, before any campaign.
+        self, connection: Connection, changes: Changes, numbers: Sequence[int], now: int, epoch: int | None
+    ) -> list[int]:
+        """Lock those portfolios of campaigns that are free, before any campaign.
 
-        Returns the campaigns without portfolio or with a locked one, and whether the transaction is still fresh.
+        Returns the campaigns without portfolio or with a locked one.
         """
         wanted = sorted({self.members[number] for number in numbers if number in self.members})
         unread = [number for number in wanted if not self._is_unchanged(number, epoch)]
@@ -75,18 +76,15 @@ class Portfolios:
             if number not in unread:
                 changes.portfolios[number] = _locked(self._kept[number], now)
         if unread:
-            self._read(connection, changes, unread, now, fresh)
-        free = [each for each in numbers if each not in self.members or self.members[each] in changes.portfolios]
-        return free, fresh and not unread
+            rows = self._database.lock_free_rows(connection, unread, portfolios=True)
+            self._read(connection, changes, rows, now)
+        return [each for each in numbers if each not in self.members or self.members[each] in changes.portfolios]
 
     def _is_unchanged(self, number: int, epoch: int | None) -> bool:
         return epoch is not None and number in self._kept and self._kept[number].epoch == epoch
 
-    def _read(
-        self, connection: Connection, changes: Changes, numbers: Sequence[int], now: int, fresh: bool = False
-    ) -> None:
-        timeout = self._lock_timeout_ms
-        rows = self._database.lock_rows(connection, numbers, timeout_ms=timeout, fresh=fresh, portfolios=True)
+    def _read(self, connection: Connection, changes: Changes, rows: Sequence[Row], now: int) -> None:
+        """Read the rest of locked portfolios, and add them to the changes."""
         found = [row["campaign"] for row in rows]
         balances, created_at = (accounts(connection, found), creation_times(connection, found)) if found else ({}, {})
         for row in rows:
@@ -140,7 +138,8 @@ class Portfolios:
         number = portfolio_number(connection, command.portfolio_id)
         if number is None:
             return NotFound(no_such("portfolio", command.portfolio_id), kind="portfolio-not-found")
-        self._read(connection, changes, [number], now)
+        rows = self._database.lock_rows(connection, [number], timeout_ms=self._lock_timeout_ms, portfolios=True)
+        self._read(connection, changes, rows, now)
         locked = changes.portfolios.get(number)
         if locked is None:
             return Unavailable("another process keeps the portfolio locked; try again", kind="portfolio-busy")

@@ -103,7 +103,6 @@ class Transactions:
         self.cache = Cache(memory_bytes_max, work_max)
         self._work_max = work_max
         self.snapshots = Snapshots(database, self.cache)
-        self._lock_timeout_ms = lock_timeout_ms
         self._portfolios = Portfolios(database, lock_timeout_ms)
         self._turns = Turns(database, lock_timeout_ms)
         self._numbers: dict[str, int] = {}
@@ -264,25 +263,22 @@ class Transactions:
         *,
         fresh: bool = False,
     ) -> None:
-        """Lock campaigns, and add them to the changes; some may not be free.
-
-        With `items`, their commands, it waits as `turns.py` says, else for each campaign in the order of their numbers.
-        """
-        opened, unread = [], []
-        if self._portfolios.members:
-            epoch = self._writer.epoch
-            numbers, fresh = self._portfolios.open(connection, changes, numbers, now, epoch, fresh)
-        for number in numbers:
+        """Lock the campaigns that are free, and add them to the changes. For `items`, their commands, it may wait."""
+        opened, unread, members, turns = [], [], self._portfolios.members, self._turns
+        named, awaited = self._numbers, attempt.awaited
+        has_waited = turns.wait_first(connection, items, named, members, awaited, fresh=fresh)
+        free = numbers
+        if members:
+            free = self._portfolios.open(connection, changes, numbers, now, self._writer.epoch)
+        for number in free:
             known = self.cache.unchanged(number, self._writer.epoch)
             if known is None:
                 unread.append(number)
             else:
                 opened.append(known)
-        if unread:
-            if items:
-                rows = self._turns.lock(connection, unread, items, self._numbers, attempt.awaited, fresh=fresh)
-            else:
-                rows = self._database.lock_rows(connection, unread, timeout_ms=self._lock_timeout_ms, fresh=fresh)
+        if len(opened) < len(numbers):
+            may_wait = () if has_waited else items
+            rows = turns.lock(connection, unread, may_wait, named, members, awaited, fresh=fresh)
             opened += self._read(connection, rows, now, attempt)
         for known in opened:
             campaign, remainder = known.campaign, known.remainder
@@ -459,7 +455,9 @@ class Transactions:
         if not due:
             return 0
         self._portfolios.find_members(connection, [*due])
+        self._turns.wait_for_due(connection, due, self._portfolios.members)
         self._open(connection, changes, sorted(due), now, attempt)
+        self._turns.leave_out_due(due.keys() - {locked.campaign.number for locked in changes.campaigns.values()})
         # Before the locks another process may have ended some of them.
         still = due_holds(connection, now, besides=left_out, of=number)
         expired = 0

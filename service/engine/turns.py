@@ -2,7 +2,8 @@
 
 A transaction takes the campaigns that are free, and the commands for the others are in the next one. It waits only for
 the command that waits longest: if nothing is free, or if that command has waited for too long. So replicas do not queue
-behind each other, and a frozen one stops the campaigns that it has locked and no other.
+behind each other, and a frozen one stops the campaigns that it has locked and no other. A campaign whose portfolio is
+locked is not free. Expiry takes what is free, too, and waits for one campaign at most.
 """
 
 from __future__ import annotations
@@ -35,6 +36,31 @@ class Turns:
         self._timeout_seconds = lock_timeout_ms / 1000
         self._patience_seconds = min(PATIENCE_SECONDS, self._timeout_seconds * WAIT_SHARE)
         self._pause_until = 0.0
+        self._comes_first = False  # nothing was free for the last transaction: the next one begins with a wait
+        self._left_out = 0  # a campaign with due holds that was not free
+
+    def wait_first(
+        self,
+        connection: Connection,
+        items: Sequence[Item],
+        named: Mapping[str, int],
+        members: Mapping[int, int],
+        awaited: set[int],
+        *,
+        fresh: bool,
+    ) -> bool:
+        """Wait for the command that has waited for too long, before anything is locked; returns whether there is one.
+
+        `named` are the numbers of campaigns by their ids, `members` those of portfolios by those of their campaigns. The
+        campaigns that were waited for until they were free are added to `awaited`. `fresh`: see `Database.lock_rows`.
+        """
+        if not items or not (self._comes_first or self._is_overdue(items)):
+            return False
+        self._comes_first = False
+        longest = _longest(items, named)
+        if longest:
+            self._wait(connection, longest, members, awaited, fresh=fresh)
+        return True
 
     def lock(
         self,
@@ -42,29 +68,53 @@ class Turns:
         numbers: Sequence[int],
         items: Sequence[Item],
         named: Mapping[str, int],
+        members: Mapping[int, int],
         awaited: set[int],
         *,
         fresh: bool,
     ) -> list[Row]:
-        """Lock those of the campaigns that are free for these items; returns their states.
+        """Lock those of the campaigns that are free for these items; returns their states. See `wait_first`.
 
-        `named` are the numbers of campaigns by their ids. Those that were waited for until they were free are added to
-        `awaited`. `fresh`: see `Database.lock_rows`.
+        If nothing is free it waits: at once, or first in the next transaction if this one may have locked a portfolio.
         """
         database = self._database
-        rows = [] if self._is_overdue(items) else database.lock_free_rows(connection, numbers)
-        if rows:
-            return rows
-        allowed = {*numbers}
-        longest = _longest(items, {name: number for name, number in named.items() if number in allowed})
+        rows = database.lock_free_rows(connection, numbers)
+        longest = [] if rows else _longest(items, named)
         if not longest:
+            return rows
+        if not members.keys().isdisjoint({*numbers, *longest}):
+            self._comes_first = True
             return []
+        self._wait(connection, longest, members, awaited, fresh=fresh)
+        return database.lock_free_rows(connection, numbers)
+
+    def wait_for_due(self, connection: Connection, numbers: Collection[int], members: Mapping[int, int]) -> None:
+        """Before an expiry locks what is free of these campaigns: wait for one that the last expiry found locked."""
+        first = self._left_out if len(numbers) > 1 else min(numbers)
+        if first in numbers:
+            self._wait(connection, [first], members, set(), fresh=False)
+
+    def leave_out_due(self, numbers: Collection[int]) -> None:
+        """Take in which campaigns an expiry has found locked: each gets its turn."""
+        self._left_out = min(numbers, key=lambda number: (number <= self._left_out, number), default=0)
+
+    def _wait(
+        self,
+        connection: Connection,
+        numbers: Sequence[int],
+        members: Mapping[int, int],
+        awaited: set[int],
+        *,
+        fresh: bool,
+    ) -> None:
         began = time.monotonic()
-        if database.wait_for_rows(connection, longest, timeout_ms=self._wait_ms, fresh=fresh):
-            awaited.update(longest)
+        portfolios = {members[number] for number in numbers if number in members}
+        if self._database.wait_for_rows(
+            connection, numbers, portfolios=portfolios, timeout_ms=self._wait_ms, fresh=fresh
+        ):
+            awaited.update(numbers)
         else:  # what has locked the campaign may be frozen: the same time is for others
             self._pause_until = 2 * time.monotonic() - began
-        return database.lock_free_rows(connection, numbers)
 
     def _is_overdue(self, items: Sequence[Item]) -> bool:
         """Whether a command has waited for too long, so that its campaigns come before all others."""

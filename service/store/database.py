@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -235,20 +235,33 @@ class Database:
             portfolios=portfolios,
         )
 
-    def lock_free_rows(self, connection: Connection, numbers: Sequence[int]) -> list[Row]:
-        """Lock those campaigns that are free until the transaction ends and return their states; never waits."""
+    def lock_free_rows(
+        self, connection: Connection, numbers: Sequence[int], *, portfolios: bool = False
+    ) -> list[Row]:
+        """Lock those campaigns that are free until the transaction ends and return their states; never waits.
+
+        `portfolios`: as in `lock_rows`.
+        """
         if self.dialect == "sqlite":  # BEGIN IMMEDIATE has locked everything
-            return locking.states(connection, numbers, lock=False)
-        return locking.lock_free_rows(connection, numbers)
+            return locking.states(connection, numbers, lock=False, portfolios=portfolios)
+        return locking.lock_free_rows(connection, numbers, portfolios=portfolios)
 
-    def wait_for_rows(self, connection: Connection, numbers: Sequence[int], *, timeout_ms: int, fresh: bool) -> bool:
-        """Lock campaigns as soon as they are free; False, with none locked, if one is not free in time.
+    def wait_for_rows(
+        self,
+        connection: Connection,
+        numbers: Sequence[int],
+        *,
+        portfolios: Collection[int] = (),
+        timeout_ms: int,
+        fresh: bool,
+    ) -> bool:
+        """Lock portfolios and then campaigns as soon as they are free; False, with none locked, if one is not in time.
 
-        `fresh`: as in `lock_rows`. The transaction must not have locked another campaign.
+        `fresh`: as in `lock_rows`. The transaction must not have locked another campaign or portfolio.
         """
         savepoint = not fresh or not is_dedicated(connection)
         return self.dialect == "sqlite" or locking.wait_for_rows(
-            connection, numbers, timeout_ms=timeout_ms, savepoint=savepoint
+            connection, numbers, portfolios, timeout_ms=timeout_ms, savepoint=savepoint
         )
 
     @staticmethod

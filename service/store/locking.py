@@ -2,8 +2,8 @@
 
 Before them a transaction locks the portfolios of its campaigns, in their order: rows of `portfolio_state`.
 
-Against deadlocks, a transaction that has locked a campaign waits for no other, unless it takes all its locks in the
-order of numbers: `lock_free_rows` never waits, and `wait_for_rows` comes before any other lock.
+Against deadlocks, a transaction that has locked a campaign or a portfolio waits for no other, unless it takes all its
+locks in the order of numbers: `lock_free_rows` never waits, and `wait_for_rows` comes before any other lock.
 
 `lock_rows` waits for each campaign in order. One whose lock is not free within the timeout is left out, so that one
 frozen process stops only the campaigns it holds; each campaign is then waited for separately, up to the timeout. A
@@ -14,7 +14,7 @@ the rest of the database as it was before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, Select, Table, select, text
 from sqlalchemy.exc import DBAPIError
@@ -28,19 +28,17 @@ def _rows_among(table: Table, numbers: ListParameter) -> Select[tuple[object, ..
     return select(table).where(numbers.has(table.c.campaign)).order_by(table.c.campaign)
 
 
-def _statements(table: Table) -> tuple[Prepared, Prepared]:
-    """The statements that read and that lock rows of a table."""
+def _statements(table: Table) -> tuple[Prepared, Prepared, Prepared]:
+    """The statements that read rows of a table, that lock them, and that lock those which are free."""
     return (
         Prepared(lambda numbers: _rows_among(table, numbers)),
         Prepared(lambda numbers: _rows_among(table, numbers).with_for_update()),
+        Prepared(lambda numbers: _rows_among(table, numbers).with_for_update(skip_locked=True)),
     )
 
 
 _STATES = _statements(tables.campaign_state)
 _PORTFOLIOS = _statements(tables.portfolio_state)
-_FREE_STATES_LOCKED = Prepared(
-    lambda numbers: _rows_among(tables.campaign_state, numbers).with_for_update(skip_locked=True)
-)
 # Terminates sessions whose client is silent inside a transaction. PostgreSQL's own timeout misses some, and their locks
 # would stay: a session inside a COPY or a pipeline is not idle, and a Flush after the end of a statement, which psycopg
 # sends to end a pipeline, stops the timer that the end of the statement has started.
@@ -81,18 +79,29 @@ def lock_rows(
     return locked
 
 
-def lock_free_rows(connection: Connection, numbers: Sequence[int]) -> list[Row]:
+def lock_free_rows(connection: Connection, numbers: Sequence[int], *, portfolios: bool = False) -> list[Row]:
     """Lock those campaigns on PostgreSQL that no other transaction has locked, and return their states."""
-    return _FREE_STATES_LOCKED.fetch(connection, sorted(set(numbers))) if numbers else []
+    return (_PORTFOLIOS if portfolios else _STATES)[2].fetch(connection, sorted(set(numbers))) if numbers else []
 
 
-def wait_for_rows(connection: Connection, numbers: Sequence[int], *, timeout_ms: int, savepoint: bool) -> bool:
-    """Lock campaigns on PostgreSQL, each as soon as it is free; False, with none locked, if one is not free in time."""
-    listed = ", ".join(f"{number:d}" for number in sorted(set(numbers)))
-    before = f"SAVEPOINT {SAVEPOINT}; " if savepoint else ""
-    rows = f"SELECT FROM campaign_state WHERE campaign IN ({listed}) ORDER BY campaign FOR UPDATE"
+def wait_for_rows(
+    connection: Connection,
+    numbers: Collection[int],
+    portfolios: Collection[int] = (),
+    *,
+    timeout_ms: int,
+    savepoint: bool,
+) -> bool:
+    """Lock portfolios and then campaigns on PostgreSQL, each as soon as it is free; False, with none locked, if one is
+    not free in time."""
+    statements = [f"SAVEPOINT {SAVEPOINT}"] if savepoint else []
+    statements.append(f"SET LOCAL lock_timeout = {timeout_ms:d}")
+    for table, wanted in ((tables.portfolio_state, portfolios), (tables.campaign_state, numbers)):
+        if wanted:
+            listed = ", ".join(f"{number:d}" for number in sorted(set(wanted)))
+            statements.append(f"SELECT FROM {table.name} WHERE campaign IN ({listed}) ORDER BY campaign FOR UPDATE")
     try:
-        execute_script(connection, f"{before}SET LOCAL lock_timeout = {timeout_ms:d}; {rows}")
+        execute_script(connection, "; ".join(statements))
     except DBAPIError as error:
         _give_up(connection, error)
         return False

@@ -11,12 +11,13 @@ import numpy as np
 import psycopg
 import pytest
 
-from service.engine.commands import CreateCampaign, Decide, Expire, Feedback
+from service.engine.commands import CreateCampaign, CreatePortfolio, Decide, Expire, Feedback
 from service.problems import Unavailable
 from service.store import tables
 from service.store.database import Database
 from tests.service.databases import make_holds_due
 from tests.service.engine.campaigns import config, rows, running
+from tests.service.engine.test_portfolios import portfolio
 
 pytestmark = pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 CONTEXT = [0.1, 0.2]
@@ -196,3 +197,50 @@ def test_a_replica_that_follows_the_others_knows_what_the_log_says(migrated_url,
     for mine, folded in zip(arrays(follower.oracle), arrays(cold.oracle), strict=True):
         assert np.array_equal(mine, folded)
     assert np.array_equal(follower.residuals, cold.residuals)
+
+
+def test_holds_of_locked_campaigns_expire_later_and_nothing_waits_for_each_of_them(migrated_url, database):
+    """A frozen replica has locked eight campaigns whose holds are due; the ninth is asked for a decision."""
+    names = [f"locked-{number}" for number in range(8)]
+
+    async def play(engine):
+        for name in names:
+            await engine.submit(CreateCampaign(config(name, budget=100_000, horizon=100_000)))
+            await engine.submit(Decide(name, "held", CONTEXT))
+        await engine.submit(Expire())
+        make_holds_due(database)
+        with locked(migrated_url, *range(3, 11)) as other:
+            expiring = asyncio.create_task(engine.submit(Expire()))
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            await engine.submit(Decide("a", None, CONTEXT))
+            waited = time.monotonic() - began
+            first = (await expiring).body["expired"]
+            other.rollback()
+        return waited, first + (await engine.submit(Expire())).body["expired"]
+
+    waited, expired = played(migrated_url, 1, play, lock_timeout_ms=2_000)
+    assert waited < 2.0  # one after the other the eight would take 16 s
+    assert expired == 10
+
+
+def test_commands_outside_a_locked_portfolio_do_not_wait_for_it(migrated_url):
+    async def play(engine):
+        await engine.submit(CreatePortfolio(portfolio()))
+        await engine.submit(CreateCampaign(config("member", portfolio="acme")))
+        await engine.submit(Decide("member", None, CONTEXT))
+        with psycopg.connect(migrated_url) as other:
+            other.execute("SELECT FROM portfolio_state FOR UPDATE")
+            waiting = asyncio.create_task(engine.submit(Decide("member", "waits", CONTEXT)))
+            slowest = 0.0
+            for _ in range(5):
+                began = time.monotonic()
+                await asyncio.wait_for(engine.submit(Decide("b", None, CONTEXT)), SECONDS_MAX)
+                slowest = max(slowest, time.monotonic() - began)
+            assert not waiting.done()
+            other.rollback()
+            return slowest, await asyncio.wait_for(waiting, SECONDS_MAX)
+
+    slowest, waited = played(migrated_url, 1, play, lock_timeout_ms=60_000)
+    assert slowest < 4.0  # one wait takes 0.25 s at most; at 5 s the statement is cancelled
+    assert waited.body["decision_id"] == "waits"
