@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from service.engine.commands import CreateCampaign, CreatePortfolio, Decide, Expire, Feedback
+from service.engine.transaction import Transactions
 from service.problems import Unavailable
 from service.store import tables
 from service.store.database import Database
@@ -105,38 +106,84 @@ def test_a_command_is_answered_at_its_lock_timeout_while_others_go_on(migrated_u
     assert slowest < 4.0  # one wait takes a quarter of the timeout
 
 
-def test_no_command_is_overtaken_beyond_its_lock_timeout(migrated_url):
-    """Another process locks the campaign again as soon as it has released it, so that it is hardly ever found free."""
+@contextmanager
+def hardly_ever_free(url):
+    """Another process locks campaign 1 again as soon as it has released it; sets what it yields at the end."""
     stop = Event()
 
     def hold():
-        with psycopg.connect(migrated_url) as connection:
+        with psycopg.connect(url) as connection:
             while not stop.is_set():
                 connection.execute("SELECT FROM campaign_state WHERE campaign = 1 FOR UPDATE")
                 time.sleep(0.03)
                 connection.commit()
 
+    holder = Thread(target=hold)
+    holder.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        holder.join()
+
+
+def test_no_command_is_overtaken_beyond_its_lock_timeout(migrated_url):
     async def play(engine):
-        holder = Thread(target=hold)
-        holder.start()
+        with hardly_ever_free(migrated_url) as stop:
 
-        async def others():
-            while not stop.is_set():
-                await engine.submit(Decide("b", None, CONTEXT))
+            async def others():
+                while not stop.is_set():
+                    await engine.submit(Decide("b", None, CONTEXT))
 
-        beside, waits = asyncio.create_task(others()), []
-        try:
+            beside, waits = asyncio.create_task(others()), []
             for number in range(5):
                 began = time.monotonic()
                 await engine.submit(Decide("a", f"a{number}", CONTEXT))
                 waits.append(time.monotonic() - began)
-        finally:
             stop.set()
             await beside
-            holder.join()
         return waits
 
     assert max(played(migrated_url, 1, play, lock_timeout_ms=10_000)) < 10.0
+
+
+def test_the_holds_of_a_campaign_that_is_hardly_ever_free_expire(migrated_url, database):
+    async def play(engine):
+        for name in ("a", "b"):
+            await engine.submit(Decide(name, "held", CONTEXT))
+        make_holds_due(database)
+        expired = tries = 0
+        with hardly_ever_free(migrated_url):
+            while expired < 4 and tries < 8:
+                tries += 1
+                expired += (await engine.submit(Expire())).body["expired"]
+        return expired
+
+    assert played(migrated_url, 1, play) == 4
+
+
+@pytest.mark.parametrize("locks", ["SELECT FROM campaign_state FOR UPDATE", "SELECT FROM portfolio_state FOR UPDATE"])
+def test_an_engine_that_can_only_wait_does_not_poll(migrated_url, monkeypatch, locks):
+    transactions = []
+    right = Transactions.run
+    monkeypatch.setattr(Transactions, "run", lambda *given: (transactions.append(1), right(*given))[1])
+
+    async def play(engine):
+        await engine.submit(CreatePortfolio(portfolio()))
+        await engine.submit(CreateCampaign(config("member", portfolio="acme")))
+        await engine.submit(Decide("member", None, CONTEXT))
+        with psycopg.connect(migrated_url) as other:
+            other.execute(locks)
+            waiting = asyncio.create_task(engine.submit(Decide("member", None, CONTEXT)))
+            transactions.clear()
+            await asyncio.sleep(2.0)
+            made = len(transactions)
+            other.rollback()
+            await asyncio.wait_for(waiting, SECONDS_MAX)
+        return made
+
+    # In each quarter of a second one wait, and where there is a portfolio one transaction before it; two expiries.
+    assert played(migrated_url, 1, play, lock_timeout_ms=60_000) <= 2 * 2.0 / 0.25 + 4
 
 
 def test_replicas_that_share_campaigns_answer_everything_and_deadlock_nowhere(migrated_url):
