@@ -51,8 +51,8 @@ class Turns:
     ) -> bool:
         """Wait for the command that has waited for too long, before anything is locked; returns whether there is one.
 
-        `named` are the numbers of campaigns by their ids, `members` those of portfolios by those of their campaigns. The
-        campaigns that were waited for until they were free are added to `awaited`. `fresh`: see `Database.lock_rows`.
+        `named` are the numbers of campaigns by their ids, `members` those of portfolios by those of their campaigns. To
+        `awaited` it adds the campaigns that it waited for until they were free. `fresh`: see `Database.lock_rows`.
         """
         if not items or not (self._comes_first or self._is_overdue(items)):
             return False

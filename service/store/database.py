@@ -235,9 +235,7 @@ class Database:
             portfolios=portfolios,
         )
 
-    def lock_free_rows(
-        self, connection: Connection, numbers: Sequence[int], *, portfolios: bool = False
-    ) -> list[Row]:
+    def lock_free_rows(self, connection: Connection, numbers: Sequence[int], *, portfolios: bool = False) -> list[Row]:
         """Lock those campaigns that are free until the transaction ends and return their states; never waits.
 
         `portfolios`: as in `lock_rows`.

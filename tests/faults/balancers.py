@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import httpx
+import psycopg
 
 from cbwk_client import AsyncClient, CbwkError, Terms
-from cbwk_client.replicas import ranked
 from tests.faults.history import Call, History
 from tests.faults.load import Load, campaign
 from tests.faults.processes import Server, Testbed
@@ -25,13 +27,57 @@ from tests.service.http_client import ADMIN_KEY
 
 CAMPAIGNS = [f"home-{number}" for number in range(9)]
 CLIENTS = 9
-# A campaign is answered again within this time; what a busy machine may add to it.
-RECOVERY_SECONDS_MAX, SLACK_SECONDS = 2.0, 4.0
 LOCK_MS, IDLE_MS = 300, 3_000
+# A campaign is answered again within this time; one that a frozen replica has locked, within the other one.
+RECOVERY_SECONDS_MAX = 2.0
+LOCKED_SECONDS_MAX = IDLE_MS / 1000 + 1.0
+# Where every answer takes long, recovery takes longer by the slowest answer of the second before, and by this at most.
+USUAL_SECONDS_MAX = 1.0
+LOCKED_LOOKS, LOOK_SECONDS = 8, 0.03
+GIVEN_UP_SECONDS = 20.0
 FROZEN_SECONDS = 3.0
 FREEZE_EVERY = 10  # the first of ten faults is SIGSTOP, the others are kill -9
 BEHIND_HAPROXY = "replica behind HAProxy killed or frozen"
 BEHIND_CLIENT = "replica behind the client killed or frozen"
+_FREE = (
+    "SELECT campaign.id FROM campaign_state JOIN campaign ON campaign.number = campaign_state.campaign"
+    " FOR UPDATE OF campaign_state SKIP LOCKED"
+)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """One replica is killed or frozen."""
+
+    number: int
+    server: Server
+    is_freeze: bool
+    before: float  # when every replica was well
+    since: float
+    ended: float
+    usual: float  # seconds of the slowest answer just before
+    locked: frozenset[str]  # campaigns that the frozen replica keeps locked
+
+    def seconds_max(self, campaign_id: str) -> float:
+        """Return how long the campaign may be without an answer."""
+        return (LOCKED_SECONDS_MAX if campaign_id in self.locked else RECOVERY_SECONDS_MAX) + self.usual
+
+
+@dataclass
+class _Silences:
+    """The longest time without an answer of a campaign, by what had happened."""
+
+    longest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, fault: _Fault, campaign_id: str, seconds: float) -> None:
+        """Take in the time of one campaign after one fault."""
+        kind = "after kill -9" if not fault.is_freeze else "after SIGSTOP"
+        if fault.is_freeze:
+            kind += ", locked by the frozen replica" if campaign_id in fault.locked else ", not locked"
+        self.longest[kind] = max(seconds, self.longest.get(kind, 0.0))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{kind} {seconds:.2f} s" for kind, seconds in sorted(self.longest.items()))
 
 
 class _Recorded(httpx.AsyncHTTPTransport):
@@ -106,22 +152,18 @@ async def behind_haproxy(testbed: Testbed, dialect: str, injections: int, progre
             trial.loads.append(load)
             homes = await _homes(trial, balancer)
             load.start(CLIENTS)
-            kills: list[tuple[float, float, float]] = []
+            faults, silences = list[_Fault](), _Silences()
             for number in range(injections):
-                before = time.monotonic()
-                await asyncio.sleep(trial.chance.uniform(0.3, 0.8))
-                server = trial.servers[number % len(trial.servers)]
-                since, ended = await _strike(trial, server, number)
-                await _until_answered(trial, server, number, homes, since)
+                fault = await _strike(trial, number)
+                faults.append(fault)
+                await _until_answered(trial, fault, silences)
                 await asyncio.to_thread(balancer.wait_until_up)
-                if number % FREEZE_EVERY:
-                    kills.append((before, since, ended))
                 progress()
             await load.stop()
-            failed, under_way = _failed(trial, balancer.port, kills)
+            failed, under_way = _failed(trial, balancer.port, faults, homes)
             note = (
-                f"three replicas; kill -9: {failed} calls failed of {under_way} under way on all three, none that was "
-                f"sent later; one of {FREEZE_EVERY} faults is SIGSTOP for {FROZEN_SECONDS:.0f} s"
+                f"three replicas, {_counted(faults)}; kill -9: {failed} calls failed of {under_way} under way on the "
+                f"killed replicas; longest time without an answer of a campaign: {silences}"
             )
             return await trial.verdict(BEHIND_HAPROXY, dialect, note=note)
 
@@ -129,23 +171,22 @@ async def behind_haproxy(testbed: Testbed, dialect: str, injections: int, progre
 async def behind_client(testbed: Testbed, dialect: str, injections: int, progress: Progress) -> Row:
     """Kill or freeze one of three replicas; callers use the client with the three addresses."""
     async with _three(testbed, dialect, seed=32) as trial:
-        urls = {f"http://127.0.0.1:{server.port}": server for server in trial.servers}
-        homes = {name: urls[ranked(name, list(urls))[0]] for name in CAMPAIGNS}
-        callers = Callers(trial, list(urls))
+        callers = Callers(trial, [f"http://127.0.0.1:{server.port}" for server in trial.servers])
+        faults, silences = list[_Fault](), _Silences()
         async with callers.running():
             for number in range(injections):
-                await asyncio.sleep(trial.chance.uniform(0.3, 0.8))
-                server = trial.servers[number % len(trial.servers)]
-                since, _ = await _strike(trial, server, number)
-                await _until_answered(trial, server, number, homes, since)
+                fault = await _strike(trial, number)
+                faults.append(fault)
+                await _until_answered(trial, fault, silences)
                 progress()
         failed = [each for each in callers.made if not each[3]]
         if failed:
             trial.note("refused", f"{len(failed)} of {len(callers.made)} calls failed at the caller: {failed[:3]}")
         slowest = max(ended - began for began, ended, *_ in callers.made)
         note = (
-            f"three replicas; {len(callers.made)} decisions with their reports, none failed at the caller, the slowest "
-            f"took {slowest:.2f} s; one of {FREEZE_EVERY} faults is SIGSTOP for {FROZEN_SECONDS:.0f} s"
+            f"three replicas, {_counted(faults)}; {len(failed)} of {len(callers.made)} decisions with their reports "
+            f"failed at the caller, the slowest took {slowest:.2f} s; longest time without an answer of a campaign: "
+            f"{silences}"
         )
         return await trial.verdict(BEHIND_CLIENT, dialect, note=note)
 
@@ -163,35 +204,66 @@ async def _three(testbed: Testbed, dialect: str, *, seed: int) -> AsyncIterator[
         yield trial
 
 
-async def _strike(trial: Trial, server: Server, number: int) -> tuple[float, float]:
-    """Kill the server and start it again, or freeze it; return when that began and when it was done."""
+async def _strike(trial: Trial, number: int) -> _Fault:
+    """Wait a while under load, then kill or freeze one of the servers."""
+    before, server, is_freeze = time.monotonic(), trial.servers[number % len(trial.servers)], number % FREEZE_EVERY == 0
+    await asyncio.sleep(trial.chance.uniform(0.3, 0.8))
     assert server.child is not None
     since = time.monotonic()
-    if number % FREEZE_EVERY:
-        server.kill()
-    else:
+    if is_freeze:
         server.child.send(signal.SIGSTOP)
+    else:
+        server.kill()
     ended = time.monotonic()
     trial.injections += 1
-    return since, ended
+    locked = await asyncio.to_thread(_locked, trial.url) if is_freeze else frozenset[str]()
+    return _Fault(number, server, is_freeze, before, since, ended, _usual_seconds(trial, since), locked)
 
 
-def _failed(trial: Trial, port: int, kills: list[tuple[float, float, float]]) -> tuple[int, int]:
-    """Return how many calls failed at the caller, and how many were under way, at all kills; no later one may fail.
+def _usual_seconds(trial: Trial, since: float) -> float:
+    """Return the time of the slowest answer of the last second."""
+    ends = [(call.sent_at, call.answered_at) for call in trial.history.calls[-2_000:] if call.is_acknowledged]
+    took = [at - sent_at for sent_at, at in ends if at is not None and since - 1.0 < at <= since]
+    return min(USUAL_SECONDS_MAX, max(took, default=0.0))
 
-    A kill has the time at which its replica was well before, and those at which the kill began and was done.
+
+def _locked(url: str) -> frozenset[str]:
+    """Return the campaigns that are locked whenever one looks: by the frozen replica."""
+    free = set[str]()
+    with psycopg.connect(url) as connection:
+        for _ in range(LOCKED_LOOKS):
+            free.update(row[0] for row in connection.execute(_FREE))
+            connection.rollback()
+            time.sleep(LOOK_SECONDS)
+    return frozenset(CAMPAIGNS) - free
+
+
+def _counted(faults: list[_Fault]) -> str:
+    frozen = [fault for fault in faults if fault.is_freeze]
+    locking = sum(bool(fault.locked) for fault in frozen)
+    return f"{len(faults) - len(frozen)} kills and {len(frozen)} freezes, {locking} of them inside a transaction"
+
+
+def _failed(trial: Trial, port: int, faults: list[_Fault], homes: dict[str, Server]) -> tuple[int, int]:
+    """Return how many calls failed at the caller at kills, and how many were under way on the killed replicas.
+
+    What fails must have been sent to the killed replica before it was killed.
     """
     failed = under_way = 0
     calls = [call for call in trial.history.calls if call.port == port]
-    for before, since, ended in kills:
+    for fault, end in zip(faults, [*(fault.before for fault in faults[1:]), math.inf], strict=True):
+        if fault.is_freeze:
+            continue
         for call in calls:
-            if not before - ANSWER_SECONDS_MAX < call.sent_at < ended + RECOVERY_SECONDS_MAX:
+            if not fault.before - ANSWER_SECONDS_MAX < call.sent_at < end:
                 continue
-            is_lost = call.sent_at >= before and (call.status is None or call.status >= 500)
+            is_lost = call.sent_at >= fault.before and (call.status is None or call.status >= 500)
+            at_home = homes.get(call.body.get("campaign_id", "")) is fault.server and call.sent_at < fault.ended
             failed += is_lost
-            under_way += call.sent_at < ended and (is_lost or (call.answered_at or 0.0) >= since)
-            if is_lost and call.sent_at >= ended:
-                trial.note("refused", f"a call sent after the kill: {call.status} {(call.answer or b'')[:100]!r}")
+            under_way += at_home and (is_lost or (call.answered_at or 0.0) >= fault.since)
+            if is_lost and not at_home:
+                late = f"{call.sent_at - fault.ended:+.3f} s after kill {fault.number}"
+                trial.note("refused", f"sent {late}: {call.status} {(call.answer or b'')[:100]!r}")
     return failed, under_way
 
 
@@ -211,26 +283,25 @@ async def _homes(trial: Trial, balancer: Balancer) -> dict[str, Server]:
     return homes
 
 
-async def _until_answered(trial: Trial, server: Server, number: int, homes: dict[str, Server], since: float) -> None:
-    """Wait until every campaign was answered, those of other replicas in time; then bring the server back."""
-    frozen = number % FREEZE_EVERY == 0
-    soon = RECOVERY_SECONDS_MAX + SLACK_SECONDS
-    limits = {name: soon + (2 * IDLE_MS + LOCK_MS) / 1000 * (frozen and home is server) for name, home in homes.items()}
-    waiting = set(CAMPAIGNS)
-    while waiting and time.monotonic() < since + max(limits.values()):
+async def _until_answered(trial: Trial, fault: _Fault, silences: _Silences) -> None:
+    """Wait until every campaign was answered by another replica, in time; then bring the server back."""
+    server, since, waiting = fault.server, fault.since, set(CAMPAIGNS)
+    while waiting and time.monotonic() < since + GIVEN_UP_SECONDS:
         for call in trial.history.calls[-500:]:
             name = call.body.get("campaign_id", "")
             if name in waiting and call.port != server.port and call.sent_at >= since and call.is_acknowledged:
                 waiting.remove(name)
                 seconds = (call.answered_at or since) - since
                 trial.recoveries.append(seconds)
-                if seconds > limits[name]:
-                    trial.note("late", f"{name} was answered {seconds:.2f} s after fault {number}")
+                silences.add(fault, name, seconds)
+                if seconds > fault.seconds_max(name):
+                    what = f"{seconds:.2f} s after fault {fault.number}, at most {fault.seconds_max(name):.2f} s"
+                    trial.note("late", f"{name} was answered {what}")
         await asyncio.sleep(0.01)
     for name in waiting:
-        trial.note("late", f"{name} is not answered {limits[name]:.1f} s after fault {number}")
+        trial.note("late", f"{name} is not answered {GIVEN_UP_SECONDS:.0f} s after fault {fault.number}")
     assert server.child is not None
-    if frozen:
+    if fault.is_freeze:
         await asyncio.sleep(max(0.0, since + FROZEN_SECONDS - time.monotonic()))
         server.child.send(signal.SIGCONT)
     else:

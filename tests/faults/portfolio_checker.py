@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from tests.faults.books import Account, Books, DecisionRow, GrantRow, OutcomeRow
+from tests.faults.books import Account, Books, DecisionRow, OutcomeRow
 from tests.faults.checker import Finding
 from tests.faults.history import micros_of
 from tests.faults.periods import period_of

@@ -84,8 +84,8 @@ PARTS = {
     "balancers": Part(
         "a replica is killed or frozen behind HAProxy, and behind the client with several addresses",
         (
-            Fault(behind_haproxy, "postgresql", 2, 50, is_long=True),
-            Fault(behind_client, "postgresql", 2, 50, is_long=True),
+            Fault(behind_haproxy, "postgresql", 2, 56, is_long=True),
+            Fault(behind_client, "postgresql", 2, 56, is_long=True),
         ),
     ),
     "promotion": Part(
