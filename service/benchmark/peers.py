@@ -29,7 +29,7 @@ CONNECTIONS = 64
 # The scarce budget pays for this many decisions at their max cost; more are asked for.
 PAYABLE, ASKED = 400, 1_200
 SCARCE = next(iter(workload.RESOURCES))
-LARGE, SMALL = "large", "small"
+LARGE, SMALL, KILLED = "large", "small", "killed"
 START_SECONDS_MAX = 10.0
 
 
@@ -45,6 +45,9 @@ class Side(Protocol):
 
     def learnt(self, server: Server) -> int:
         """Returns the number of outcomes that the large campaign's policy has learnt."""
+
+    def held(self, server: Server, campaign: str) -> int:
+        """Returns the number of decisions of a campaign that are held."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,17 @@ class Ours:
             answer = client.post("/decide", content=asked, headers={"Content-Type": "application/json"})
             return int(answer.raise_for_status().json()["policy_version"])
 
+    def held(self, server: Server, campaign: str) -> int:
+        """Asks for the account of the scarce budget; all decisions hold the same."""
+        with server.client() as client:
+            accounts = client.get(f"/campaigns/{campaign}").raise_for_status().json()["accounts"]
+            (account,) = [each for each in accounts if each["id"] == SCARCE]
+            return round(account["held"] / workload.RESOURCES[SCARCE])
+
 
 @dataclass(frozen=True)
 class WithRedis:
-    """FastAPI with a bandit in the process and budgets in Redis."""
+    """FastAPI with a bandit in the process and budgets in Redis, each one process, as the model allows no second one."""
 
     name: str
     is_durable: bool
@@ -103,11 +113,16 @@ class WithRedis:
         with server.client() as client:
             return int(client.get("/readyz").json().get(LARGE, 0))
 
+    def held(self, server: Server, campaign: str) -> int:
+        """Asks for the number of open holds."""
+        with server.client() as client:
+            return int(client.get(f"/campaigns/{campaign}").raise_for_status().json()["held"])
+
 
 def sides() -> list[Side]:
     """Returns the sides that this machine can run: those with Redis need `redis-server`."""
     found: list[Side] = [Ours()]
-    if shutil.which("redis-server") and find_spec("redis"):
+    if shutil.which("redis-server") and find_spec("redis") and find_spec("hiredis"):
         found.append(WithRedis("FastAPI + Redis, appendfsync always", is_durable=True))
         found.append(WithRedis("FastAPI + Redis, in memory", is_durable=False))
     return found
@@ -191,14 +206,22 @@ class Peers:
         return learnt
 
     def _spend(self, side: Side, folder: Path, clients: Clients, learnt: int) -> None:
-        """Spend half of a budget, kill everything, and spend the rest."""
+        """Spend a budget with all connections; spend half of another one, kill everything, and spend the rest."""
         with side.running(self.cores, folder) as server:
             self._add(side, "learnt outcomes left after kill -9", side.learnt(server) / learnt)
             _create(server, SMALL, PAYABLE * workload.RESOURCES[SCARCE])
-            clients.decide(server, SMALL, seconds=60, count=PAYABLE // 2)
-        with side.running(self.cores, folder) as server:
-            _create(server, SMALL, PAYABLE * workload.RESOURCES[SCARCE])
             clients.decide(server, SMALL, seconds=60, count=ASKED)
+            over = max(0, len(clients.arms) - PAYABLE)
+            self._add(side, f"overspent with {CONNECTIONS} clients ÷ budget", over / PAYABLE)
+            clients.arms.clear()
+            _create(server, KILLED, PAYABLE * workload.RESOURCES[SCARCE])
+            clients.decide(server, KILLED, seconds=60, count=PAYABLE // 2)
+            acknowledged = len(clients.arms)
+        with side.running(self.cores, folder) as server:
+            _create(server, KILLED, PAYABLE * workload.RESOURCES[SCARCE])
+            lost = acknowledged - side.held(server, KILLED)
+            self._add(side, "acknowledged holds lost at kill -9", lost / acknowledged)
+            clients.decide(server, KILLED, seconds=60, count=ASKED)
         self._add(side, "held before and after kill -9 ÷ budget", len(clients.arms) / PAYABLE)
 
     def _add(self, side: Side, name: str, value: float) -> None:
@@ -208,7 +231,7 @@ class Peers:
 def _create(server: Server, name: str, budget: float) -> None:
     body = workload.campaign(name)
     body["resources"][0]["budget"] = budget
-    if name == SMALL:
+    if name != LARGE:
         body["horizon"] = ASKED
     with server.client() as client:
         answer = client.post("/campaigns", json=body)

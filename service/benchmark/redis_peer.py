@@ -141,6 +141,12 @@ async def feedback(request: Request) -> Response:
     return _json({"campaign_id": name, "decision_id": decision_id, "status": "settled"})
 
 
+@app.get("/campaigns/{name}")
+async def campaign(name: str) -> Response:
+    """Answers how many decisions are held."""
+    return _json({"held": await app.state.redis.hlen(f"{name}:open")})
+
+
 @app.get("/readyz")
 async def readyz() -> Response:
     """Answers how much every bandit has learnt."""
@@ -152,14 +158,16 @@ def _json(body: dict[str, Any]) -> Response:
 
 
 def main() -> None:
-    """Serves on the given port, with Redis at the given socket, with the options of the service."""
+    """Serves on the given port, with Redis at the given socket: uvloop, httptools and hiredis, and else our options."""
+    import hiredis  # noqa: F401, PLC0415 - without it the client of Redis reads answers in Python
     from redis.asyncio import Redis  # noqa: PLC0415 - not among the packages of the service
 
     app.state.redis = Redis(unix_socket_path=sys.argv[2])
     app.state.hold = app.state.redis.register_script(HOLD)
     app.state.settle = app.state.redis.register_script(SETTLE)
     listener = server.listen("127.0.0.1", int(sys.argv[1]))
-    uvicorn.Server(uvicorn.Config(app, **server.UVICORN_OPTIONS)).run(sockets=[listener])
+    options = server.UVICORN_OPTIONS | {"http": "httptools", "loop": "uvloop"}  # not the connections of the service
+    uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def _bench_peers(*, quick: bool, out: Path) -> None:
     make_directory(out)
     report, stderr = Report(), Console(stderr=True)
     if len(sides()) == 1:
-        stderr.print("Redis is needed: redis-server and the package redis.")
+        stderr.print("Redis is needed: redis-server and the packages redis and hiredis.")
         raise typer.Exit(1)
     with stderr.status("starting") as status:
         Peers(Extent.quick() if quick else Extent(), report, Cores(), status.update).run()

@@ -257,7 +257,7 @@ def _failed(trial: Trial, port: int, faults: list[_Fault], homes: dict[str, Serv
         for call in calls:
             if not fault.before - ANSWER_SECONDS_MAX < call.sent_at < end:
                 continue
-            is_lost = call.sent_at >= fault.before and (call.status is None or call.status >= 500)
+            is_lost = call.sent_at >= fault.before and _has_failed(call)
             at_home = homes.get(call.body.get("campaign_id", "")) is fault.server and call.sent_at < fault.ended
             failed += is_lost
             under_way += at_home and (is_lost or (call.answered_at or 0.0) >= fault.since)
@@ -265,6 +265,11 @@ def _failed(trial: Trial, port: int, faults: list[_Fault], homes: dict[str, Serv
                 late = f"{call.sent_at - fault.ended:+.3f} s after kill {fault.number}"
                 trial.note("refused", f"sent {late}: {call.status} {(call.answer or b'')[:100]!r}")
     return failed, under_way
+
+
+def _has_failed(call: Call) -> bool:
+    """Whether the caller got no answer of a replica: none at all, or one of HAProxy."""
+    return call.status is None or (call.status >= 500 and b"urn:cbwk:problem" not in (call.answer or b""))
 
 
 async def _homes(trial: Trial, balancer: Balancer) -> dict[str, Server]:

@@ -122,7 +122,7 @@ def _state_of(pid: int) -> str:
     """Return R, S, T for stopped or Z for ended; an empty string if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 

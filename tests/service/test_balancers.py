@@ -22,6 +22,7 @@ from tests.service.http_client import ADMIN_KEY
 CAMPAIGNS = [f"c{number}" for number in range(6)]
 START_SECONDS_MAX = 60
 SETTINGS = {"request_deadline_ms": 20_000}
+PORTFOLIO_IS_SOUTH = {"north": 404, "south": 200}
 NEEDS_HAPROXY = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
@@ -266,8 +267,10 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
             for cell, (url,) in urls.items()
         }
         homes = {"spring": "north", "summer": "south", "acme:one": "south", "acme-2:one": "north"}
+        ask(proxied, "/portfolios", {"id": "acme", "resources": [{"id": "usd", "budget": 50}]})
+        assert {cell: one.get("/portfolios/acme").status_code for cell, one in direct.items()} == PORTFOLIO_IS_SOUTH
         for name, home in homes.items():
-            ask(proxied, "/campaigns", campaign(name))
+            ask(proxied, "/campaigns", campaign(name, portfolio="acme") if name == "acme:one" else campaign(name))
             found = {cell: one.get(f"/campaigns/{name}").status_code for cell, one in direct.items()}
             assert found == {cell: 200 if cell == home else 404 for cell in direct}
             assert ask(proxied, "/decide", decide_body("one", name))["round"] == 0
@@ -275,6 +278,7 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
             client.report(name, "one", reward=1, costs={"usd": 0.25})
             client.report(name, "two", reward=1, costs={"usd": 0.25})
         assert client.flush(30)
+        assert client.portfolio_budget("acme")["usd"].spent == 0.5
 
         other.stop_immediately()
         for name, home in homes.items():

@@ -141,7 +141,12 @@ def test_beside_a_peer_in_memory_the_service_keeps_its_budget_and_its_model_over
     Peers(Extent.quick(), report, Cores(), lambda _: None).run()
     found = {figure.name: figure.value for figure in report.figures}
     held, left = "held before and after kill -9 ÷ budget", "learnt outcomes left after kill -9"
+    overspent, lost = "overspent with 64 clients ÷ budget", "acknowledged holds lost at kill -9"
     ours, durable, in_memory = (side.name for side in sides())
+    for name, share in ((ours, 0), (durable, 0), (in_memory, 1)):
+        assert found[f"{name}: {overspent}"] == 0
+        assert found[f"{name}: {lost}"] == share
+        assert found[f"{name}: p99 of /decide"] > 0
     assert 0 < found[f"{ours}: {held}"] <= 1
     assert found[f"{ours}: {left}"] == 1
     assert found[f"{durable}: {held}"] == 1
