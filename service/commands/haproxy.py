@@ -16,8 +16,6 @@ _TEMPLATE = """\
 global
     log stderr format raw local0 warning
     maxconn 4000
-    # A connection that a dead replica has closed is known to its own thread first; another one would still use it.
-    tune.idle-pool.shared off
     # To drain a replica: echo "set server {first} state drain" | socat stdio {socket}
     stats socket {socket} mode 600 level admin
 

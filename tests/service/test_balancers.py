@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import httpx
 import psycopg
@@ -18,6 +20,8 @@ from tests.faults.processes import Postgresql, Server, new_testbed
 from tests.service.haproxy import MISSING, new_balancer
 from tests.service.http_calls import HEADERS, campaign, decide_body
 from tests.service.http_client import ADMIN_KEY
+from tests.service.server_process import free_port
+from tests.service.test_proxies import NGINX, PIECES, example
 
 CAMPAIGNS = [f"c{number}" for number in range(6)]
 START_SECONDS_MAX = 60
@@ -315,6 +319,49 @@ def _move(proxied, old, new):
     model = old.get("/admin/campaigns/summer/model").content
     assert new.put("/admin/campaigns/summer/model", content=model).status_code == 200
     ask(old, "/campaigns/summer/archive", {})
+
+
+@contextmanager
+def nginx(folder, ports):
+    """nginx with our example before the replicas at these ports; yields its address."""
+    port, places = free_port(), [f"127.0.0.1:{place}" for place in (8000, 8001, 8002)]
+    upstream = example("nginx-replicas.conf", dict(zip(places, (f"127.0.0.1:{one}" for one in ports), strict=True)))
+    passing = 'proxy_pass http://cbwk; proxy_http_version 1.1; proxy_set_header Connection "";'
+    served = f"{upstream}\nserver {{ listen 127.0.0.1:{port}; location / {{ {passing} }} }}\n"
+    (folder / "cbwk.conf").write_text(served, encoding="utf-8")
+    (folder / "nginx.conf").write_text(PIECES, encoding="utf-8")
+    with subprocess.Popen([NGINX, "-p", str(folder), "-c", "nginx.conf", "-e", "stderr"]) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+@pytest.mark.slow
+def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one_that_is_gone(testbed, tmp_path):
+    with testbed.database("postgresql") as url, replicas(testbed, url, 2) as servers, ExitStack() as stack:
+        ports = [*(server.port for server in servers), free_port()]  # nothing listens at the third
+        address = stack.enter_context(nginx(tmp_path, ports))
+        proxied = stack.enter_context(httpx.Client(base_url=address, headers=HEADERS, trust_env=False, timeout=30))
+        wait_until_ready([SimpleNamespace(port=proxied.base_url.port, child=servers[0].child, log=servers[0].log)])
+
+        def decided_at(server):
+            text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", headers=HEADERS, trust_env=False).text
+            return {name for name in CAMPAIGNS if f'cbwk_decisions_total{{campaign="{name}"' in text}
+
+        for name in CAMPAIGNS:
+            ask(proxied, "/campaigns", campaign(name), {"X-Campaign-Id": name})
+            for _ in range(5):
+                ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
+        first, second = (decided_at(server) for server in servers)
+        assert first | second == {*CAMPAIGNS}
+        assert not first & second
+        servers[0].kill()
+        time.sleep(0.5)  # nginx notices that its connections are closed
+        for name in CAMPAIGNS:
+            ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
+            assert decisions_of(url, name) == 6
 
 
 def test_the_files_in_deploy_are_what_the_command_makes():
