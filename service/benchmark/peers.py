@@ -76,12 +76,12 @@ class Ours:
         with server.client() as client:
             accounts = client.get(f"/campaigns/{campaign}").raise_for_status().json()["accounts"]
             (account,) = [each for each in accounts if each["id"] == SCARCE]
-            return round(account["held"] / workload.RESOURCES[SCARCE])
+            return round(float(account["held"]) / workload.RESOURCES[SCARCE])
 
 
 @dataclass(frozen=True)
 class WithRedis:
-    """FastAPI with a bandit in the process and budgets in Redis, each one process, as the model allows no second one."""
+    """FastAPI with a bandit in the process and budgets in Redis: one process each, as the model is in it."""
 
     name: str
     is_durable: bool

@@ -92,13 +92,13 @@ def _answer_before_commit(patch: Patch) -> None:
 
 
 def _no_row_lock(patch: Patch) -> None:
-    patch.setattr(locking, "_STATES", (locking._STATES[0],) * 2)
+    patch.setattr(locking, "_STATES", (locking._STATES[0],) * 3)
     patch.setattr(locking, "lock_free_rows", partial(locking.states, lock=False))
 
 
 def _portfolio_outside_lock(patch: Patch) -> None:
     """Read the portfolio without its lock: its campaigns are locked one by one."""
-    patch.setattr(locking, "_PORTFOLIOS", (locking._PORTFOLIOS[0],) * 2)
+    patch.setattr(locking, "_PORTFOLIOS", (locking._PORTFOLIOS[0],) * 3)
 
 
 def _deferred_begin(patch: Patch) -> None:
