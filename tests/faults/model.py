@@ -14,7 +14,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
-from tests.faults.declared import (
+from tests.faults.declarations import (
     ONE,
     Fields,
     arm_of,
