@@ -20,7 +20,7 @@ from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.halves import forgotten_rewards, halves_of
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product, ProductState, forgotten
-from cbwk_core.presets import PRESETS, RULES_KNOWN, RULES_VERSION, Preset
+from cbwk_core.presets import ENERGY_KEPT, PRESETS, RULES_KNOWN, RULES_VERSION, Preset
 from cbwk_core.problem import Problem
 from cbwk_core.rules import gamma
 from cbwk_core.ticket import NULL_ARM
@@ -129,6 +129,11 @@ class Configuration:
     def prices_rest(self) -> bool:
         """Whether prices stay where they are while no arm can be paid, as after the end of a day's limit."""
         return self.rules >= 5 and self.paced and self.variant.value_prices
+
+    @property
+    def energy_kept(self) -> float:
+        """What the energy of price steps keeps of itself at each step (rules/dual.py)."""
+        return ENERGY_KEPT if self.rules >= 5 and self.paced else 1.0
 
     @cached_property
     def tries_plausible_arms(self) -> bool:

@@ -9,8 +9,8 @@ from math import sqrt
 # `practical` only γ with the kernel oracle. 3: a baseline's decision has the value of its own arm, and in `practical` a
 # surprising cost counts in the root of its own price step. 4: in `practical` with a model per arm, an arm is tried by
 # how plausible it is that it is the best, with a noise of its own; dear arms have limits, alarms go on trial, and costs
-# are learnt before their reward. 5: with windows, prices rest while nothing can be paid (DESIGN.md, "Presets, and
-# versions of the rules").
+# are learnt before their reward. 5: with windows, prices rest while nothing can be paid, and the energy of their steps
+# fades (DESIGN.md, "Presets, and versions of the rules").
 RULES_VERSION = 5
 RULES_KNOWN = (1, 2, 3, 4, 5)
 
@@ -101,6 +101,9 @@ FIRST_SCORE = -3.0
 # overshoot for a while when more was spent than planned.
 PRICE_STEP = 0.15
 PRICE_CEILING = 1.5
+# With windows, what the energy of the steps keeps of itself at each decision: the last 64 or so count, so that a price
+# finds its way within a day whatever went before. 32 to 100 did nearly as well, in days of 300 and hours of 50 rounds.
+ENERGY_KEPT = 1.0 - 1.0 / 64.0
 # The share of "cost minus predicted cost" that moves the price when a cost becomes known. Where predictions are right
 # the difference is noise, and for a click that comes in one round of fifty it is fifty times the pace; where they are
 # wrong, the pace, which counts what was really spent, makes up for it.

@@ -267,7 +267,8 @@ def commit(policy: Configuration, problem: ProblemRows, state: State, ticket: Ti
             charged = pace.blocked(costs, hold / problem.unit, blocking)
     tight = dual.tightness(rho, problem.rho) if policy.paced else None
     tight = must_play.tightness(policy.problem, rho, state.floor) if policy.must_play else tight
-    position, energy = dual.value_steps(state.position, state.energy, (charged - rho) / problem.rho, tight)
+    excess = (charged - rho) / problem.rho
+    position, energy = dual.value_steps(state.position, state.energy, excess, tight, policy.energy_kept)
     books[:, ROUND] += steps
     books[:, OPENED] += _counted(ticket.arm != NULL_ARM, lanes)
     books[:, VALUE] = dual.accumulated(state.value, ticket.value.reshape(steps, lanes))[-1]

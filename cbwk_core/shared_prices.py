@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, frozen
 from cbwk_core.arrays import numbers as as_floats
+from cbwk_core.presets import ENERGY_KEPT
 from cbwk_core.rules import dual
 
 
@@ -87,12 +88,13 @@ def at_even(state: SharedState, even: Array) -> SharedState:
 def decided(state: SharedState, costs: Array, rewards: Array, pace: Array, *, paced: bool) -> SharedState:
     """The state after n decisions of one call: predicted costs (n, d) and rewards (n,), null ones are 0.
 
-    pace: (d,) what a decision may cost now. paced: prices move in units of the pace (`SquareCBwK.paced`).
+    pace: (d,) what a decision may cost now. paced: windows set it, and prices move as those of `SquareCBwK.paced`.
     """
     rows, even = len(costs), state.even
     tight = dual.tightness(np.broadcast_to(pace, (rows, 1, len(even))), even[None]) if paced else None
     excess = ((costs - pace) / even)[:, None]
-    position, energy = dual.value_steps(state.position[None], state.energy[None], excess, tight)
+    kept = ENERGY_KEPT if paced else 1.0
+    position, energy = dual.value_steps(state.position[None], state.energy[None], excess, tight, kept)
     return state._replace(
         rounds=state.rounds + rows,
         value=float(dual.accumulated(np.array(state.value), rewards)[-1]),

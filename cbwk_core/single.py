@@ -54,7 +54,7 @@ class Single:
         self.unit, self.rho = problem.unit.tolist(), problem.rho.tolist()
         self.hold, self.dearest = problem.hold.tolist(), problem.dearest.tolist()
         self.limits_dear_arms = policy.limits_dear_arms and bool((problem.hold != problem.hold[0]).any())
-        self.ranges, self.paced = policy.ranges, policy.paced
+        self.ranges, self.paced, self.energy_kept = policy.ranges, policy.paced, policy.energy_kept
         self.holds_in_units, self.dearest_in_units = problem.hold / problem.unit, problem.dearest / problem.unit
         self.waited, self.position = where.waited.start, where.position
         # Of each resource: ρ, one max cost, B', and its columns.
@@ -233,7 +233,7 @@ class Single:
         for (even, _, _, position, energy, _, held, predicted), cost, charge, rho, hold in rows:
             tight = dual.tightness_of_one(rho, even) if self.paced else 1.0
             books[position], books[energy] = dual.value_step_of_one(
-                books[position], books[energy], (charge - rho) / even, tight
+                books[position], books[energy], (charge - rho) / even, tight, self.energy_kept
             )
             books[held] += hold
             books[predicted] += cost

@@ -108,13 +108,20 @@ class Resolving(PricedLearner[Program]):
         pause = max(1, min(rounds // 10, self.problem.horizon // SOLVES))
         return bool(program.contexts) and rounds - program.solved >= pause
 
-    def refresh(self, state: PricedState[Program]) -> PricedState[Program]:  # type: ignore[override]
-        """Return the state with the prices that solve the program now."""
+    def refresh(  # type: ignore[override]
+        self, state: PricedState[Program], prices: ArrayLike = 0.0
+    ) -> PricedState[Program]:
+        """Return the state with the prices that solve the program now.
+
+        prices: what the caller adds to them in `decide`; the program counts rewards less these prices.
+        """
         contexts = np.stack(state.dual.contexts)  # (window, lanes, arms or 1, m)
         window, lanes = contexts.shape[:2]
         x = np.ones((window * lanes, contexts.shape[2], contexts.shape[3] + 1))
         x[..., :-1] = contexts.reshape(window * lanes, *contexts.shape[2:])
         predictions = self.predict(state, x).reshape(window, lanes, self.arms, -1)
+        added = np.broadcast_to(np.asarray(prices) * self.problem.unit, (lanes, self.resources))
+        predictions[..., 0] -= np.matvec(predictions[..., 1:], added)
         rho = np.maximum(self.paces(state)[0] if state.dual.rho is None else state.dual.rho, 1e-12)
         floor = self.problem.floor_arm
         if floor is not None:  # what the other arms earn and cost beyond it

@@ -19,6 +19,8 @@ Where a caller limits the pace (`paced`), ρ_t may stay far below ρ: a day's li
 energy keep their units, so that prices do not jump with the limit; a step and the ceiling are those of a policy whose
 even pace is ρ_t. With the tightness k = ρ / ρ_t that is p/k += PRICE_STEP·k·x / √(1 + k²·energy), up to PRICE_CEILING.
 The ceiling stops a price but lowers none: at the end of a day ρ_t may be large for a moment.
+Every day has a price of its own, by its traffic. So from rules 5 on the energy keeps ENERGY_KEPT of itself at each step:
+it is that of about the last 1/(1 - ENERGY_KEPT) decisions, and steps do not become shorter from day to day.
 """
 
 from __future__ import annotations
@@ -126,21 +128,25 @@ def tightness_of_one(rho: float, even: float) -> float:
     return 1.0 if rho >= even else even / max(rho, even / TIGHTNESS_MAX)
 
 
-def value_steps(position: Array, energy: Array, excess: Array, tight: Array | None = None) -> tuple[Array, Array]:
+def value_steps(
+    position: Array, energy: Array, excess: Array, tight: Array | None = None, kept: float = 1.0
+) -> tuple[Array, Array]:
     """Positions and energies after n decisions in order, at their relative excess (c - ρ_t) / ρ, (n, lanes, d).
 
-    tight: their tightness, if the policy is paced.
+    tight: their tightness, if the policy is paced. kept: what an energy keeps of itself at each step.
 
     >>> value_steps(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[[1.0]], [[-1.0]]]))[0].round(4)
     array([[0.0195]])
     """
-    energies = accumulated(energy, excess * excess)
+    energies = accumulated(energy, excess * excess, kept)
     return _walked(position, _step_length(excess, energies, tight), tight), energies[-1]
 
 
-def value_step_of_one(position: float, energy: float, excess: float, tight: float = 1.0) -> tuple[float, float]:
+def value_step_of_one(
+    position: float, energy: float, excess: float, tight: float = 1.0, kept: float = 1.0
+) -> tuple[float, float]:
     """`value_steps` of one decision and one resource."""
-    energy += excess * excess
+    energy = energy * kept + excess * excess
     return _moved_of_one(position, energy, excess, tight), energy
 
 
@@ -188,11 +194,20 @@ def value_rescaled(position: Array, factor: Array) -> Array:
     return np.minimum(position * factor, np.maximum(position, PRICE_CEILING))
 
 
-def accumulated(start: Array, rows: Array) -> Array:
-    """The sums after each of n rows (n, ...), added to the start (...) in order: the same bits as one row at a time."""
+def accumulated(start: Array, rows: Array, kept: float = 1.0) -> Array:
+    """The sums after each of n rows (n, ...), added to the start (...) in order: the same bits as one row at a time.
+
+    kept: what a sum keeps of itself before a row is added.
+
+    >>> accumulated(np.zeros(1), np.ones((3, 1)), kept=0.5).ravel()
+    array([1.  , 1.5 , 1.75])
+    """
     sums = rows.copy()
-    sums[0] += start
-    if len(sums) > 1:
+    sums[0] += start * kept
+    if kept < 1.0:
+        for row in range(1, len(sums)):
+            sums[row] += sums[row - 1] * kept
+    elif len(sums) > 1:
         np.add.accumulate(sums, axis=0, out=sums)
     return sums
 

@@ -2,7 +2,8 @@
 
 The campaigns take turns. Each has a world, a budget and a policy of its own, and a value of its rewards; the portfolio
 has a budget for both and the prices of `shared_prices.py`. A decision that the portfolio cannot pay becomes null, as a
-ledger in front of the policies does. Peers get the same prices in the same way.
+ledger in front of the policies does. Peers get the same prices in the same way; the program of re-solving counts
+rewards less these prices.
 
 The joint program has the contexts of both worlds, rewards at their values, and three resources: what is shared, and the
 budget of each. Regret is that of `dual_regret.py` at its prices. `SPLIT` does not share: each campaign gets a half.
@@ -129,8 +130,7 @@ class _Portfolio:
             return ticket
         left = self.budget - self.spent
         self.states = [shared_prices.called(state, [self.budget], self.rest) for state in self.states]
-        added = np.array([state.prices / side.value for state in self.states])
-        choice = side.policy.decide(side.state, features, uniforms, prices=added)
+        choice = side.policy.decide(side.state, features, uniforms, prices=self._prices(side))
         refused = (choice.ticket.hold > left[:, None]).any(axis=1)
         ticket = nulled(choice, refused).ticket if refused.any() else choice.ticket
         values = np.maximum(ticket.reward, 0.0) * (ticket.arm >= 0) * side.value
@@ -151,6 +151,12 @@ class _Portfolio:
         ]
         self.spent += costs
         self.rest -= 1
+        if side.policy.refresh_due(side.state):
+            side.state = side.policy.refresh(side.state, prices=self._prices(side))
+
+    def _prices(self, side: _Side) -> Array:
+        """Return what is added to the prices of a campaign, in its rewards per unit of cost: (seeds, 1)."""
+        return np.array([state.prices / side.value for state in self.states])
 
 
 def measure(task: Task) -> Result:

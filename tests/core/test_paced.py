@@ -20,8 +20,8 @@ def policy_of(budget=5000.0, **changes):
         "horizon": 1000,
         "budget": [budget, 700.0],
         "max_cost": [2.0, 1.0],
-    }
-    return SquareCBwK(**terms, model="per_arm", paced=True, **changes)
+    } | changes
+    return SquareCBwK(**terms, model="per_arm", paced=True)
 
 
 @pytest.mark.parametrize("pace", [[0.5, 0.25], [1e9, np.inf], [0.001, 1e-6]])
@@ -68,10 +68,10 @@ def replaced(policy, state, ticket):
     return other.commit(state, ticket)
 
 
-def spent_at(policy, pace, rounds=600):
-    """What every round costs on average under a pace, of the last third of the rounds; reward grows with cost."""
+def costs_at(policy, paces):
+    """What every round costs at its pace; reward grows with cost."""
     rng, state, costs = np.random.default_rng(1), policy.init(), []
-    for _ in range(rounds):
+    for pace in paces:
         x = rng.random((1, 2))
         choice = policy.decide(state, x, rng.random(1), pace=pace)
         state, arm = policy.commit(state, choice.ticket), choice.arm[0]
@@ -80,7 +80,12 @@ def spent_at(policy, pace, rounds=600):
         if arm != NULL_ARM:
             reward = np.array([(0.2, 0.4, 0.8)[arm] * (0.5 + x[0, 0])])
             state = policy.settle(state, choice.ticket, reward, np.array([[cost, 0.0]]))
-    return np.mean(costs[-rounds // 3 :])
+    return costs
+
+
+def spent_at(policy, pace):
+    """What a round costs on average under a pace, of the last third of the rounds."""
+    return np.mean(costs_at(policy, [pace] * 600)[400:])
 
 
 @pytest.mark.parametrize("budget", [2000.0, 200_000.0, 2e9])
@@ -93,6 +98,13 @@ def test_a_policy_that_is_not_paced_keeps_its_prices():
     plain, paced = replace(policy_of(), paced=False), policy_of()
     assert plain.fingerprint != paced.fingerprint
     assert spent_at(plain, None) == pytest.approx(spent_at(paced, None), rel=0.2)
+
+
+@pytest.mark.parametrize("rules", [4, 5])
+def test_from_version_5_on_prices_follow_a_new_pace_however_long_the_old_one_held(rules):
+    costs = costs_at(policy_of(2e9, horizon=10_000, rules=rules), [[0.1, np.inf]] * 3000 + [[0.5, np.inf]] * 400)
+    assert np.mean(costs[2000:3000]) == pytest.approx(0.1, rel=0.1)
+    assert (np.mean(costs[3100:]) > 0.4) == (rules == 5)
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -108,8 +120,7 @@ def test_from_version_5_on_prices_rest_while_nothing_can_be_paid(rules, rows):
     ticket = choice.ticket
     after = policy.settle(policy.commit(state, ticket), ticket, np.zeros(rows), np.zeros((rows, 2)))
     assert after.round[0] == 9 + rows
-    rests = (after.position == state.position).all() and (after.energy == state.energy).all()
-    assert rests == (rules == 5)
+    assert (after.position == state.position).all() == (rules == 5)
     assert (after.position <= state.position).all()
     played = policy.decide(state, x, np.full(rows, 0.5), free=np.full(2, 9.0), pace=pace)
     assert (played.ticket.rho > 0.0).all()

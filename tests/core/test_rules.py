@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cbwk_core import rules
-from cbwk_core.presets import BLIND_COUNT, NOISE_MIN, PLAUSIBLE_FLOOR, PRICE_CEILING, UNPACED_BUDGET_MAX
+from cbwk_core.presets import (
+    BLIND_COUNT,
+    ENERGY_KEPT,
+    NOISE_MIN,
+    PLAUSIBLE_FLOOR,
+    PRICE_CEILING,
+    PRICE_STEP,
+    UNPACED_BUDGET_MAX,
+)
 from cbwk_core.rules import dear_arms, dual, gamma, inverse_gap, lagrangian, noise, pace
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -78,12 +86,28 @@ def test_paced_price_steps_one_by_one_are_those_of_all_decisions_at_once(table, 
     position, energy, rho, even = table
     excess = data.draw(arrays(np.float64, (steps, *position.shape), elements=excesses))
     tight = dual.tightness(np.tile(rho, (steps, 1, 1)), even)
-    moved, _ = dual.value_steps(position, energy, excess, tight)
+    moved, faded = dual.value_steps(position, energy, excess, tight, ENERGY_KEPT)
     for at in np.ndindex(position.shape):
         one = position[at].item(), energy[at].item()
         for step in range(steps):
-            one = dual.value_step_of_one(*one, excess[(step, *at)].item(), tight[(step, *at)].item())
-        assert one[0] == moved[at]
+            one = dual.value_step_of_one(*one, excess[(step, *at)].item(), tight[(step, *at)].item(), ENERGY_KEPT)
+        assert one == (moved[at], faded[at])
+
+
+@given(st.lists(odd(-3.0, 3.0, 0.0), min_size=1, max_size=200), odd(1.0, 50.0, 1.0), odd(0.0, 1e6, 0.0))
+def test_the_energy_of_paced_steps_is_a_weighted_sum_of_the_squares_so_far(excess, tight, first):
+    x = np.array(excess)
+    found, energy = dual.value_steps(
+        np.array([[tight]]), np.array([[first]]), x[:, None, None], np.full((len(x), 1, 1), tight), ENERGY_KEPT
+    )
+    position = tight
+    for step in range(1, len(x) + 1):
+        weights = ENERGY_KEPT ** np.arange(step - 1, -1, -1.0)
+        sum_of_squares = weights @ x[:step] ** 2 + ENERGY_KEPT**step * first
+        in_paces = position / tight + PRICE_STEP * tight * x[step - 1] / np.sqrt(1.0 + tight**2 * sum_of_squares)
+        position = tight * min(max(in_paces, 0.0), PRICE_CEILING)
+    np.testing.assert_allclose(energy[0, 0], sum_of_squares, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[0, 0], position, rtol=1e-9, atol=1e-9)
 
 
 @compares(dual.value_steps, dual.value_step_of_one)
