@@ -19,8 +19,8 @@ Where a caller limits the pace (`paced`), ρ_t may stay far below ρ: a day's li
 energy keep their units, so that prices do not jump with the limit; a step and the ceiling are those of a policy whose
 even pace is ρ_t. With the tightness k = ρ / ρ_t that is p/k += PRICE_STEP·k·x / √(1 + k²·energy), up to PRICE_CEILING.
 The ceiling stops a price but lowers none: at the end of a day ρ_t may be large for a moment.
-Every day has a price of its own, by its traffic. So from rules 5 on the energy keeps ENERGY_KEPT of itself at each step:
-it is that of about the last 1/(1 - ENERGY_KEPT) decisions, and steps do not become shorter from day to day.
+Every day has a price of its own, by its traffic. So from rules 5 on the energy keeps ENERGY_KEPT of itself at each
+step: it is that of about the last 1/(1 - ENERGY_KEPT) decisions, and steps do not become shorter from day to day.
 """
 
 from __future__ import annotations
