@@ -101,7 +101,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "null-arm-cost": ("a null decision cannot have cost anything", "check the ids"),
     "invalid-evaluation": ("arms, resources or policies that the campaign cannot have", "`errors` names the fields"),
-    "invalid-model": ("the model can be read but not used", "`errors` says why"),
+    "invalid-model": (
+        "the model can be read but not used, or counts costs in units that cannot be converted",
+        "`errors` says why, with both units",
+    ),
     "too-much-work": (
         "one request asks for more than `CBWK_DECIDE_WORK_MAX` multiplications",
         "send fewer items at once; `detail` has the numbers",
