@@ -1,6 +1,9 @@
 import csv
 import io
 import re
+import signal
+import subprocess
+import time
 
 import matplotlib.image
 import numpy as np
@@ -12,6 +15,7 @@ from cbwk_core.problem import Problem
 from cbwk_core.simulation import PaperEnvironment, figures, grids, measurement, plots, run, scaling
 from cbwk_core.simulation.worker_pool import run_tasks
 from service.cli import main
+from tests.service.server_process import CBWK
 
 pytestmark = pytest.mark.slow
 
@@ -169,3 +173,18 @@ def test_a_wrong_option_of_reproduce_is_one_line_that_names_it(arguments, named,
     written = capsys.readouterr()
     assert (written.out, written.err.count("\n")) == ("", 1)
     assert named in written.err
+
+
+def test_an_interrupted_reproduction_has_said_how_long_it_takes_and_keeps_its_cells(tmp_path):
+    command = [CBWK, "reproduce", "--figure", "1c", "--runs", "1", "--out", str(tmp_path)]
+    file = tmp_path / "results.csv"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        while not (file.exists() and grids.read_rows(file)):
+            assert process.poll() is None, "it ended before it had written a cell"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate()
+    assert process.returncode != 0
+    assert re.search(r"60 cells in \d+ processes take about \d+ (seconds|minutes)", printed)
+    assert {row.figure for row in grids.read_rows(file)} == {FIGURE.key}
+    assert not (tmp_path / "table3.md").exists()
