@@ -50,7 +50,7 @@ ROUTERS = (campaigns.router, portfolios.router, admin.router, evaluations.router
 
 @dataclass(frozen=True)
 class Instrumentation:
-    """Instrumentation that a process chooses when it starts; those of `service.tracing` make spans."""
+    """The classes that a process chooses when it starts; those of `service.tracing` make spans."""
 
     engine: type[Engine] = Engine
     hot_path: type[HotPath] = HotPath
