@@ -20,9 +20,9 @@ from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.halves import forgotten_rewards, halves_of
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product, ProductState, forgotten
-from cbwk_core.presets import ENERGY_KEPT, PRESETS, RULES_KNOWN, RULES_VERSION, Preset
+from cbwk_core.presets import PRESETS, RULES_KNOWN, RULES_VERSION, Preset
 from cbwk_core.problem import Problem
-from cbwk_core.rules import gamma
+from cbwk_core.rules import dual, gamma
 from cbwk_core.ticket import NULL_ARM
 
 MODELS = ("shared", "per_arm")
@@ -133,7 +133,7 @@ class Configuration:
     @property
     def energy_kept(self) -> float:
         """What the energy of price steps keeps of itself at each step (rules/dual.py)."""
-        return ENERGY_KEPT if self.rules >= 5 and self.paced else 1.0
+        return dual.energy_kept(self.rules >= 5 and self.paced)
 
     @cached_property
     def tries_plausible_arms(self) -> bool:

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 
 from cbwk_core.arrays import Array, frozen
 from cbwk_core.arrays import numbers as as_floats
-from cbwk_core.presets import ENERGY_KEPT
 from cbwk_core.rules import dual
 
 
@@ -92,8 +91,7 @@ def decided(state: SharedState, costs: Array, rewards: Array, pace: Array, *, pa
     """
     rows, even = len(costs), state.even
     tight = dual.tightness(np.broadcast_to(pace, (rows, 1, len(even))), even[None]) if paced else None
-    excess = ((costs - pace) / even)[:, None]
-    kept = ENERGY_KEPT if paced else 1.0
+    excess, kept = ((costs - pace) / even)[:, None], dual.energy_kept(paced)
     position, energy = dual.value_steps(state.position[None], state.energy[None], excess, tight, kept)
     return state._replace(
         rounds=state.rounds + rows,

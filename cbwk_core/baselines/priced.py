@@ -24,7 +24,7 @@ from cbwk_core.baselines.policy import Learn
 from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.newton_state import NewtonState
-from cbwk_core.presets import ENERGY_KEPT, PRESETS
+from cbwk_core.presets import PRESETS
 from cbwk_core.problem import Problem
 from cbwk_core.rules import dual, pace
 from cbwk_core.rules.inverse_gap import sample
@@ -373,7 +373,7 @@ class ValuePriced(PricedLearner[ValueDual]):
     def moved(self, before: ValueDual, excess: Array, ticket: Ticket, tight: Array | None) -> ValueDual:
         """Return the dual after one step."""
         del ticket
-        each, kept = None if tight is None else tight[None], ENERGY_KEPT if self.paced else 1.0
+        each, kept = None if tight is None else tight[None], dual.energy_kept(self.paced)
         return ValueDual(*dual.value_steps(before.position, before.energy, excess[None], each, kept))
 
     def replaced(self, before: ValueDual, difference: Array, tight: Array | None) -> ValueDual:

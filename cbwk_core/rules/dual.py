@@ -30,7 +30,7 @@ from math import log, sqrt
 import numpy as np
 
 from cbwk_core.arrays import Array
-from cbwk_core.presets import PRICE_CEILING, PRICE_CORRECTION, PRICE_STEP
+from cbwk_core.presets import ENERGY_KEPT, PRICE_CEILING, PRICE_CORRECTION, PRICE_STEP
 
 # The smallest log-weight; the smallest normal double is 2.2e-308. A price may come close to 0 but never is 0, so it
 # can always rise again.
@@ -126,6 +126,15 @@ def tightness(rho: Array, even: Array) -> Array:
 def tightness_of_one(rho: float, even: float) -> float:
     """`tightness` of one decision and one resource."""
     return 1.0 if rho >= even else even / max(rho, even / TIGHTNESS_MAX)
+
+
+def energy_kept(fades: bool) -> float:
+    """What the energy of price steps keeps of itself at each step.
+
+    >>> energy_kept(False)
+    1.0
+    """
+    return ENERGY_KEPT if fades else 1.0
 
 
 def value_steps(

@@ -33,7 +33,12 @@ def test_a_price_that_is_added_takes_the_place_of_the_own_one(added):
 
 def test_the_program_is_solved_while_campaigns_share_a_budget(monkeypatch):
     solutions, refresh = [], Resolving.refresh
-    monkeypatch.setattr(Resolving, "refresh", lambda *terms, prices: solutions.append(prices) or refresh(*terms, prices))
+
+    def noted(*terms, prices):
+        solutions.append(prices)
+        return refresh(*terms, prices)
+
+    monkeypatch.setattr(Resolving, "refresh", noted)
     row = replace(shared_budget.ROWS[0], rounds=50)
     shared_budget.measure(shared_budget.Task(row, "resolving", 2))
     assert len(solutions) == 2 * row.rounds
