@@ -145,6 +145,11 @@ class Configuration:
         own = self.model == "per_arm" and not isinstance(self.regressor, Aggregate)
         return self.rules >= 4 and self.variant.value_prices and own
 
+    @property
+    def is_optimistic_at_prices(self) -> bool:
+        """Whether a decision tries arms by upper bounds at prices that the caller adds (rules/inverse_gap.py)."""
+        return self.rules >= 5 and self.tries_plausible_arms
+
     @cached_property
     def ranges(self) -> Array | None:
         """The range of each arm's outcomes, in which residuals are counted: (arms, 1 + d); None if all are 1.

@@ -10,7 +10,7 @@ from math import sqrt
 # surprising cost counts in the root of its own price step. 4: in `practical` with a model per arm, an arm is tried by
 # how plausible it is that it is the best, with a noise of its own; dear arms have limits, alarms go on trial, and costs
 # are learnt before their reward. 5: with windows, prices rest while nothing can be paid, and the energy of their steps
-# fades (DESIGN.md, "Presets, and versions of the rules").
+# fades; at prices of a portfolio such arms are tried by upper bounds (DESIGN.md, "Presets, and versions of the rules").
 RULES_VERSION = 5
 RULES_KNOWN = (1, 2, 3, 4, 5)
 

@@ -18,7 +18,14 @@ from cbwk_core.problem import ProblemRows
 from cbwk_core.quoting import delay_of, paces_of, quote, rest_of
 from cbwk_core.rules import dual, pace
 from cbwk_core.rules.dear_arms import try_limits
-from cbwk_core.rules.inverse_gap import inverse_gap_weights, plausible_weights, played_share, sample, widths
+from cbwk_core.rules.inverse_gap import (
+    inverse_gap_weights,
+    optimistic_weights,
+    plausible_weights,
+    played_share,
+    sample,
+    widths,
+)
 from cbwk_core.rules.lagrangian import direction, scores
 from cbwk_core.rules.noise import in_ranges, summed_residuals
 from cbwk_core.state import LEARNT, OPENED, ROUND, SETTLED, VALUE, Quote, State, columns
@@ -163,7 +170,10 @@ def _weights(
     limits = _try_limits(lanes, request, allowed, base) if policy.limits_dear_arms else None
     if request.leverage is not None and policy.tries_plausible_arms:
         rounds, plays = state.books[:, ROUND], state.books[:, OPENED] + state.books[:, SETTLED]
-        weights, best = plausible_weights(
+        weigh: Any = partial(plausible_weights, share=played_share(plays, rounds))
+        if request.prices is not None and policy.is_optimistic_at_prices:
+            weigh = optimistic_weights
+        weights, best = weigh(
             values,
             request.leverage,
             quoted.gamma,
@@ -171,7 +181,6 @@ def _weights(
             allowed,
             limits=limits,
             left=rest_of(problem, rounds),
-            share=played_share(plays, rounds),
             parameters=policy.parameters,
         )
     else:

@@ -4,6 +4,7 @@ A shared budget has a dual of its own, with the steps of `practical` (`rules/dua
 the mean predicted reward of the decisions of all policies and ρ_j what a decision of any of them may cost on average.
 All amounts and rewards are in the callers' units, because policies have different ones. Each policy decides at its own
 price plus this one (`SquareCBwK.decide(prices=…)`): both constraints of the joint program have their multiplier.
+As others keep this price up, a policy tries arms at it by upper bounds (`rules/inverse_gap.py`, `optimistic_weights`).
 
 The number of decisions to come is an estimate that changes. The prices stay where they are when it does; only what the
 next steps count in changes. Costs that become known wait in `surprise` until the next call and move the prices then,

@@ -47,6 +47,7 @@ class Single:
         self.oracle: Newton = policy.regressor
         self.parameters, self.gamma = policy.parameters, None if policy.gamma == "auto" else float(policy.gamma)
         self.in_own_root, self.tries_plausible_arms = policy.surprise_in_own_root, policy.tries_plausible_arms
+        self.is_optimistic_at_prices = policy.is_optimistic_at_prices
         self.arms, self.resources, self.horizon = policy.arms, policy.resources, policy.horizon
         self.dimension, self.shared = policy.dimension, policy.model == "shared"
         self.axes = 3 if self.shared else 2  # of features: (1, candidates, dimension) or (1, dimension)
@@ -112,7 +113,11 @@ class Single:
         charged = self._charged(books, predictions) if books[self.waited] and self._is_late(books) else predictions
         scores = lagrangian.scores_of_one(charged, u)
         limits = self._try_limits(books, lifted, leverage) if self.limits_dear_arms else None
-        if self.tries_plausible_arms:
+        if added is not None and self.is_optimistic_at_prices:
+            weights = inverse_gap.optimistic_weights_of_one(
+                scores, leverage, rate, by_arm, self.horizon - rounds, self.parameters, limits
+            )
+        elif self.tries_plausible_arms:
             share = inverse_gap.played_share_of_one(books[OPENED] + books[SETTLED], rounds)
             weights = inverse_gap.plausible_weights_of_one(
                 scores, leverage, rate, by_arm, self.horizon - rounds, share, self.parameters, limits

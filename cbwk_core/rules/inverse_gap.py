@@ -69,12 +69,13 @@ def inverse_gap_weights(
     explore_null: bool = True,
     widths: Array | None = None,
     limits: Array | None = None,
+    floor: float = 1.0,
 ) -> tuple[Array, Integers]:
     """Probabilities (n, c) and the best candidate (n,) for scores (n, c), the null arm last.
 
-    p_a = 1 / (n + γ·(best score - score of a)) for every allowed candidate but the best, which gets the rest; n counts
-    the allowed candidates with the null arm. With `widths` (n, c), a candidate whose gap is larger than its own width
-    plus that of the best keeps DAMPING of its probability. With `limits` (n, c - 1), a real arm has at most that
+    p_a = 1 / (floor·n + γ·(best score - score of a)) for every allowed candidate but the best, which gets the rest; n
+    counts the allowed candidates with the null arm. With `widths` (n, c), a candidate whose gap is larger than its own
+    width plus that of the best keeps DAMPING of its probability. With `limits` (n, c - 1), a real arm has at most that
     probability, and one whose limit is below 1 is not the best, whatever its score. Without `explore_null` the null arm
     is played only where it is the best. Among equal scores the lowest index is the best, so a real arm is preferred to
     null.
@@ -88,7 +89,7 @@ def inverse_gap_weights(
         count = allowed.sum(axis=1, dtype=np.float64)[:, None]
     index, best, gap = _gaps(scores, limits)
     weights = gap * gamma
-    weights += count
+    weights += floor * count
     np.divide(1.0, weights, out=weights)
     if widths is not None:
         weights[gap > widths + widths[index, best][:, None]] *= DAMPING
@@ -141,6 +142,23 @@ def played_share_of_one(plays: float, rounds: float) -> float:
     return min(max(plays, 1.0) / max(rounds, 1.0), 1.0)
 
 
+def worth_variances(leverage: Array, noise: Array, plays: Array) -> Array:
+    """Variances of predicted worths (n, c), for the plays left per parameter (1 or n,): see `plausible_weights`."""
+    known = np.maximum(leverage, 0.0)
+    tried = np.log1p(known * plays[:, None])
+    return np.asarray(PLAUSIBLE_VARIANCE * noise * known * tried + (PLAUSIBLE_PRIOR * known) ** 2)
+
+
+def worth_variances_of_one(leverage: list[float], noise: list[float], plays: float) -> list[float]:
+    """`worth_variances` of one request."""
+    if min(leverage) < 0.0:  # by rounding, where features are very large
+        leverage = [max(each, 0.0) for each in leverage]
+    return [
+        each * (PLAUSIBLE_VARIANCE * own * log1p(plays * each) + _PRIOR_SQUARE * each)
+        for each, own in zip(leverage, noise)  # noqa: B905
+    ]
+
+
 def plausible_weights(
     scores: Array,
     leverage: Array,
@@ -179,9 +197,8 @@ def plausible_weights(
         scores = np.where(allowed, scores, -np.inf)
         count = allowed.sum(axis=1, dtype=np.float64)[:, None]
     index, best, gap = _gaps(scores, limits)
-    variance, known = np.zeros((rows, columns)), np.maximum(leverage, 0.0)
-    tried = np.log1p(known * (left * share / parameters)[:, None])
-    variance[:, :-1] = PLAUSIBLE_VARIANCE * noise * known * tried + (PLAUSIBLE_PRIOR * known) ** 2
+    variance = np.zeros((rows, columns))
+    variance[:, :-1] = worth_variances(leverage, noise, left * share / parameters)
     joint = variance + (variance[index, best][:, None] + _VARIANCE_MIN)
     tries = np.where(best == columns - 1, share, 1.0)[:, None]
     plausible = np.exp(gap * gap / (-2.0 * joint)) * (tries / count)
@@ -205,19 +222,62 @@ def plausible_weights_of_one(
     limits: list[float] | None,
 ) -> list[float]:
     """`plausible_weights` of one request whose candidates are all allowed; lists are of the real arms."""
-    if min(leverage) < 0.0:  # by rounding, where features are very large
-        leverage = [max(each, 0.0) for each in leverage]
     best, gaps = _gaps_of_one(scores, limits)
-    count, plays = len(scores) + 1, left * share / parameters
-    variance = [
-        each * (PLAUSIBLE_VARIANCE * own * log1p(plays * each) + _PRIOR_SQUARE * each)
-        for each, own in zip(leverage, noise)  # noqa: B905
-    ]
+    count, variance = len(scores) + 1, worth_variances_of_one(leverage, noise, left * share / parameters)
     joint, tries = (variance[best] + _VARIANCE_MIN, 1.0) if best < len(scores) else (_VARIANCE_MIN, share)
     equal, floor, weights = tries / count, PLAUSIBLE_FLOOR * count / tries, []
     for gap, each in zip(gaps, variance):  # noqa: B905
         likely, least = equal * exp(gap * gap / (-2.0 * (each + joint))), 1.0 / (floor + gamma * gap)
         weights.append(likely if likely > least else least)
+    if limits is not None:
+        weights = list(map(min, weights, limits))
+    weights.append(0.0)
+    weights[best] = 0.0
+    weights[best] = 1.0 - sum(weights)
+    return weights
+
+
+def optimistic_weights(
+    scores: Array,
+    leverage: Array,
+    gamma: Array,
+    noise: Array,
+    allowed: Mask | None = None,
+    *,
+    limits: Array | None = None,
+    left: Array,
+    parameters: int,
+) -> tuple[Array, Integers]:
+    """Probabilities (n, c) and the best candidate (n,) by upper bounds: scores, of real arms plus √(2v), null last.
+
+    v is that of `plausible_weights` for share 1, where an arm that is √(2v) below null has a plausibility of 1/e. Every
+    arm but the best has 1 / (PLAUSIBLE_FLOOR·n + γ·g) for the gap g of its bound. For a price that does not fall while
+    a policy waits, because others pay it: arms that look worse than null would stay untried, and trying every plausible
+    arm would take the money of others.
+
+    >>> one = np.ones((1, 1))
+    >>> scores, leverage = np.array([[-0.05, -0.4, 0.0]]), np.array([[0.01, 0.01]])
+    >>> optimistic_weights(scores, leverage, one, one, left=1000 * one[0], parameters=2)[0].round(3)
+    array([[0.998, 0.002, 0.   ]])
+    """
+    bounds = scores.copy()
+    bounds[:, :-1] += np.sqrt(2.0 * worth_variances(leverage, noise, left / parameters))
+    return inverse_gap_weights(bounds, gamma, allowed, explore_null=False, limits=limits, floor=PLAUSIBLE_FLOOR)
+
+
+def optimistic_weights_of_one(
+    scores: list[float],
+    leverage: list[float],
+    gamma: float,
+    noise: list[float],
+    left: float,
+    parameters: int,
+    limits: list[float] | None,
+) -> list[float]:
+    """`optimistic_weights` of one request whose candidates are all allowed; lists are of the real arms."""
+    variance, floor = worth_variances_of_one(leverage, noise, left / parameters), PLAUSIBLE_FLOOR * (len(scores) + 1)
+    best, gaps = _gaps_of_one([score + sqrt(2.0 * own) for score, own in zip(scores, variance)], limits)  # noqa: B905
+    weights = [1.0 / (floor + gamma * gap) for gap in gaps]
     if limits is not None:
         weights = list(map(min, weights, limits))
     weights.append(0.0)

@@ -268,6 +268,46 @@ def test_plausible_weights_of_one_request_are_those_of_the_requests(case, data):
         assert one[best[row]] == max(one)  # a limit of a half makes two of them equal
 
 
+@compares(inverse_gap.worth_variances, inverse_gap.worth_variances_of_one)
+@given(plausibilities())
+def test_the_variances_of_one_request_are_those_of_the_requests(case):
+    _, leverage, (_, variance, left, _), parameters = case
+    found = inverse_gap.worth_variances(leverage, variance, np.array([left / parameters]))
+    by_arm = np.broadcast_to(variance[0], leverage.shape[1]).tolist()
+    for row, one_row in enumerate(leverage.tolist()):
+        one = inverse_gap.worth_variances_of_one(one_row, by_arm, left / parameters)
+        np.testing.assert_allclose(one, found[row], **CLOSE)
+
+
+@compares(inverse_gap.optimistic_weights, inverse_gap.optimistic_weights_of_one)
+@given(plausibilities(), st.data())
+def test_optimistic_weights_of_one_request_are_those_of_the_requests(case, data):
+    scores, leverage, (rate, variance, left, _), parameters = case
+    some = data.draw(st.none() | arrays(np.float64, leverage.shape, elements=odd(0.0, 1.0, 0.0, 1.0)))
+    options = {"limits": some, "left": np.array([left]), "parameters": parameters}
+    weights, best = inverse_gap.optimistic_weights(scores, leverage, np.array([[rate]]), variance, **options)
+    by_arm = np.broadcast_to(variance[0], leverage.shape[1]).tolist()
+    for row, one_row in enumerate(scores[:, :-1].tolist()):
+        limits = None if some is None else some[row].tolist()
+        one = inverse_gap.optimistic_weights_of_one(
+            one_row, leverage[row].tolist(), rate, by_arm, left, parameters, limits
+        )
+        np.testing.assert_allclose(one, weights[row], **CLOSE)
+        np.testing.assert_allclose(sum(one), 1.0)
+        assert one[best[row]] == max(one)
+
+
+def test_optimistic_weights_play_an_arm_below_null_until_it_is_known():
+    scores, one = np.array([[-0.1, -0.4, 0.0]]), np.ones((1, 1))
+    found = [
+        inverse_gap.optimistic_weights(scores, leverage * np.ones((1, 2)), one, one, left=1e3 * one[0], parameters=2)
+        for leverage in (1.0, 0.02, 0.0001)
+    ]
+    assert [best.tolist() for _, best in found] == [[0], [0], [2]]
+    least = 1.0 / (3.0 * PLAUSIBLE_FLOOR + 1.0)
+    assert all((weights[0, :2] > least).all() for weights, _ in found), "every arm keeps a part of an equal share"
+
+
 @given(plausibilities(), st.data())
 def test_plausible_weights_are_probabilities_of_the_allowed_candidates(case, data):
     allowed = data.draw(arrays(bool, case[0].shape))

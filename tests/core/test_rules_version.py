@@ -91,3 +91,18 @@ def test_from_version_4_on_the_noise_of_a_cheap_arm_is_not_that_of_a_dear_one(ru
         state = policy.learn(state, [[1.0]], [0], [0.5], [[9.0]])
     noise = policy.quote(state).noise[0]
     assert noise[0] > 1.1 * noise[-1] if rules == 4 else noise.shape == (1,)
+
+
+@pytest.mark.parametrize("exclude", [None, np.zeros((1, 2), dtype=bool)], ids=["one in floats", "rows"])
+@pytest.mark.parametrize(("rules", "played"), [(4, False), (5, True)])
+def test_from_version_5_on_an_arm_below_null_at_added_prices_is_played_until_it_is_known(rules, played, exclude):
+    policy = SquareCBwK(arms=2, dimension=1, resources=1, horizon=4000, budget=4000, model="per_arm", rules=rules)
+    state = policy.init()
+    for arm, reward in [(0, 0.0), (0, 0.0), (0, 1.0), *[(1, 0.0)] * 40]:
+        state = policy.learn(state, [[1.0]], [arm], [reward], [[0.5]])
+    one, uniform = np.array([[1.0]]), np.array([0.5])
+    choice = policy.decide(state, one, uniform, exclude, prices=np.array([0.8]))
+    worth = choice.thought.predictions[0, :, 0] - 0.8 * choice.thought.predictions[0, :, 1]
+    assert (worth < 0.0).all(), "null is best by what is known"
+    assert bool(choice.probabilities[0, 0] > 0.9) is played
+    assert bool(choice.probabilities[0, -1] > 0.5) is not played

@@ -36,7 +36,7 @@ def taught(rounds=40, **changes):
 @pytest.mark.parametrize("rows", [1, 3])
 def test_added_prices_decide_as_if_they_were_the_policys_own(rows):
     """The other route: the policy's own prices, moved to the sum by the place where they stand."""
-    policy, state = taught()
+    policy, state = taught(rules=4)
     rng, added = np.random.default_rng(5), [0.05, 0.2]
     own, rho = policy.quote(state).prices[0], policy.problem.rho
     mean_value = state.value[0] / state.round[0]
