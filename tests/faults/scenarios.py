@@ -41,7 +41,7 @@ from tests.service.databases import Clock, ClockedDatabase
 from tests.service.engine.campaigns import config
 from tests.service.http_client import served
 
-SEQUENCES = 40
+SEQUENCES = 80
 WAIT_SECONDS_MAX = 5.0
 DAY = 86_400 * MICROS
 DAY_PASSED = Clock.micros % DAY + MICROS  # from a moment before the day of the clocks to their time

@@ -9,8 +9,8 @@ from service.commands.console import campaign_ids
 from service.engine.replay import replay
 from service.store.database import Database
 from tests.service.engine.histories import state_of
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import ADMIN_KEY, served
+from tests.service.http_calls import campaign, decide_body, good
+from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
 
 ARMS = [{"id": "small", "max_cost": {"usd": 0.04}}, {"id": "large", "max_cost": {"usd": 1}}, {"id": "huge"}]
@@ -22,17 +22,6 @@ def must_play(**changes):
     resources = [{"id": "usd", "budget": 2, "max_cost": 3}]
     terms = {"arms": ARMS, "resources": resources, "horizon": 60, "null_arm": "last_resort", "floor_arm": "small"}
     return campaign(**(terms | changes))
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def create(call, **changes):

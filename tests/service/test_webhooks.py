@@ -23,8 +23,7 @@ from service.webhooks.ends import Ends
 from service.webhooks.sender import Sender
 from tests.service.engine.campaigns import config, rows
 from tests.service.engine.test_changing import ROUNDS, play
-from tests.service.http_calls import calls, campaign, create, decide_body
-from tests.service.http_client import served
+from tests.service.http_calls import calls, campaign, create, decide_body, good
 from tests.service.listener import listener
 from tests.service.server_process import running_server
 
@@ -39,17 +38,6 @@ EVERY = [
     "campaign.ended",
 ]
 AWAY = "https://1.1.1.1/cbwk"  # nothing is sent in tests without a sender
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def watch(call, *events, **more):
