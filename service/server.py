@@ -7,9 +7,11 @@ import os
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -104,6 +106,12 @@ def _log_start(settings: Settings, listener: socket.socket, database: Database) 
     )
 
 
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    # A server that was made and has not begun is no mistake where the process ends.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    sys.exit(0)
+
+
 def serve(
     settings: Settings, listener: socket.socket, database: Database, instrumentation: Instrumentation = PLAIN
 ) -> None:
@@ -113,7 +121,7 @@ def serve(
     """
     # After its shutdown uvicorn raises the signal again; the default handler would end the process with an error.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, _exit)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
     metrics, failures = Metrics(settings.metrics_campaigns_max), list[bool]()
 
