@@ -10,6 +10,7 @@ from itertools import count
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:~-]{0,127}$"
 _ID = re.compile(ID_PATTERN.strip("^$"))
+KEY_PREFIX = "cbwk_"  # of API keys: people, and tools that search for leaked secrets, recognise them by it
 NOT_AN_ID = f"must match {ID_PATTERN}"
 
 

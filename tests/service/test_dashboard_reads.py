@@ -13,8 +13,9 @@ from cbwk_core.oracles.newton_state import CHANGES
 from service.reads import feedback_health, statistics
 from service.reads.shared import stored_campaign
 from service.store import tables
+from tests.service.http_calls import good
 from tests.service.http_client import key_for
-from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
+from tests.service.test_reads import CONFIG, pages, story  # noqa: F401
 
 DECISIONS = "/admin/campaigns/summer/decisions"
 
