@@ -13,7 +13,7 @@ import httpx
 import psycopg
 import pytest
 
-from cbwk_client import Client, Terms
+from cbwk_client import Client, Terms, UnavailableError
 from service.commands.haproxy import configuration
 from tests.documents import ROOT
 from tests.faults.processes import Postgresql, Server, new_testbed
@@ -121,6 +121,10 @@ def test_a_campaign_goes_to_one_replica_by_its_header_and_by_its_body(testbed):
         assert len(set(homes.values())) > 1
         wrong = client.post("/decide", json=decide_body("w", CAMPAIGNS[0]), headers={"X-Campaign-Id": CAMPAIGNS[1]})
         assert (wrong.status_code, wrong.json()["type"]) == (400, "urn:cbwk:problem:campaign-differs")
+        for server in servers:
+            server.kill()
+        with Client(balancer.url, ADMIN_KEY) as one, pytest.raises(UnavailableError, match="^503: no replica is ready"):
+            one.decide(CAMPAIGNS[0], [0.3, 0.6], decision_id="nobody", seconds=5)
 
 
 DIES_AFTER_READING = "before-commit:1:exit"
@@ -161,6 +165,7 @@ def test_a_post_that_was_sent_is_not_sent_again(testbed, point, replace, decided
         answer = httpx.post(f"{balancer.url}/decide", json=body, headers=HEADERS, trust_env=False, timeout=30)
         assert dies.child.wait() == 86
         assert answer.status_code == (200 if decided == 2 else 502)
+        assert decided == 2 or "decision_id it is safe to repeat" in answer.json()["detail"]
         assert decisions_of(url, name) == decided
         assert ask(client, "/decide", decide_body("next", name))["round"] == decided
 
@@ -266,6 +271,7 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
         urls = {cell: [f"http://127.0.0.1:{port}" for port in ports] for cell, ports in cells.items()}
         terms = Terms(close_seconds=60)
         client = stack.enter_context(Client(urls, ADMIN_KEY, cells=balancer.map_file, terms=terms))
+        one = stack.enter_context(Client(balancer.url, ADMIN_KEY))
         direct = {
             cell: stack.enter_context(httpx.Client(base_url=url, headers=HEADERS, trust_env=False, timeout=30))
             for cell, (url,) in urls.items()
@@ -281,6 +287,8 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
             assert client.decide(name, [0.3, 0.6], decision_id="two", seconds=20).round == 1
             client.report(name, "one", reward=1, costs={"usd": 0.25})
             client.report(name, "two", reward=1, costs={"usd": 0.25})
+            assert one.campaign(name).round == 2  # the colon of acme:one is %3A in its paths
+            assert one.budget(name)["usd"].granted == 1000
         assert client.flush(30)
         assert client.portfolio_budget("acme")["usd"].spent == 0.5
 
