@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -15,7 +17,7 @@ import pytest
 
 from cbwk_client import Client, Terms, UnavailableError
 from service.commands.haproxy import configuration
-from tests.documents import ROOT
+from tests.documents import ROOT, blocks
 from tests.faults.processes import Postgresql, Server, new_testbed
 from tests.service.haproxy import MISSING, new_balancer
 from tests.service.http_calls import HEADERS, campaign, decide_body
@@ -27,6 +29,7 @@ CAMPAIGNS = [f"c{number}" for number in range(6)]
 START_SECONDS_MAX = 60
 SETTINGS = {"request_deadline_ms": 20_000}
 PORTFOLIO_IS_SOUTH = {"north": 404, "south": 200}
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 NEEDS_HAPROXY = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
@@ -123,7 +126,8 @@ def test_a_campaign_goes_to_one_replica_by_its_header_and_by_its_body(testbed):
         assert (wrong.status_code, wrong.json()["type"]) == (400, "urn:cbwk:problem:campaign-differs")
         for server in servers:
             server.kill()
-        with Client(balancer.url, ADMIN_KEY) as one, pytest.raises(UnavailableError, match="^503: no replica is ready"):
+        one = stack.enter_context(Client(balancer.url, ADMIN_KEY))
+        with pytest.raises(UnavailableError, match="503: no replica is ready"):
             one.decide(CAMPAIGNS[0], [0.3, 0.6], decision_id="nobody", seconds=5)
 
 
@@ -256,7 +260,7 @@ def test_a_client_with_several_addresses_loses_nothing_when_its_replica_is_kille
 
 @NEEDS_HAPROXY
 @pytest.mark.slow
-def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_between_cells(testbed):
+def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_between_cells(testbed, tmp_path):
     other = Postgresql()
     with ExitStack() as stack:
         stack.callback(other.close)
@@ -271,7 +275,7 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
         urls = {cell: [f"http://127.0.0.1:{port}" for port in ports] for cell, ports in cells.items()}
         terms = Terms(close_seconds=60)
         client = stack.enter_context(Client(urls, ADMIN_KEY, cells=balancer.map_file, terms=terms))
-        one = stack.enter_context(Client(balancer.url, ADMIN_KEY))
+        by_balancer = stack.enter_context(Client(balancer.url, ADMIN_KEY))
         direct = {
             cell: stack.enter_context(httpx.Client(base_url=url, headers=HEADERS, trust_env=False, timeout=30))
             for cell, (url,) in urls.items()
@@ -287,8 +291,8 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
             assert client.decide(name, [0.3, 0.6], decision_id="two", seconds=20).round == 1
             client.report(name, "one", reward=1, costs={"usd": 0.25})
             client.report(name, "two", reward=1, costs={"usd": 0.25})
-            assert one.campaign(name).round == 2  # the colon of acme:one is %3A in its paths
-            assert one.budget(name)["usd"].granted == 1000
+            assert by_balancer.campaign(name).round == 2  # the colon of acme:one is %3A in its paths
+            assert by_balancer.budget(name)["usd"].granted == 1000
         assert client.flush(30)
         assert client.portfolio_budget("acme")["usd"].spent == 0.5
 
@@ -300,32 +304,34 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
         other.start()
         wait_until_ready([south])
         assert ask(proxied, "/decide", decide_body("three", "summer"))["arm"] in ("a", "b")
-        _move(proxied, direct["south"], direct["north"])
+        changes = {"add_arms": [{"id": "new"}, {"id": "old"}], "arms": [{"id": "b", "status": "paused"}]}
+        assert proxied.patch("/campaigns/summer", json=changes).status_code == 200
+        assert proxied.patch("/campaigns/summer", json={"retire_arms": ["old"]}).status_code == 200
+        _move(proxied, direct["south"], direct["north"], tmp_path)
 
-        balancer.map_file.write_text("* north\nacme: south\n", encoding="utf-8")
-        balancer.order(f"del map {balancer.map_file} summer")
+        balancer.map_file.write_text("* north\nsummer north\nacme: south\n", encoding="utf-8")
+        balancer.order(f"set map {balancer.map_file} summer north")
         moved = ask(proxied, "/decide", decide_body("first", "summer") | {"explain": True})
         assert moved["round"] == 0
         assert moved["policy_version"] == 2  # what it has learnt in the other cell
         with Client(urls, ADMIN_KEY, cells=balancer.map_file) as later:
             assert later.budget("summer")["usd"].granted == 999.5
             assert later.verify("summer").ok
+            arms = {arm.pop("id"): arm for arm in later.campaign("summer").config["arms"]}
+            assert arms == {"a": {}, "b": {"status": "paused"}, "new": {}, "old": {"retired": True}}
 
 
-def _move(proxied, old, new):
-    """What docs/operating.md says of a campaign that moves."""
+def _move(proxied, old, new, folder):
+    """What docs/operating.md says of a campaign that moves, with its own commands."""
     ask(proxied, "/campaigns/summer/pause", {})
     for held in old.get("/admin/campaigns/summer/decisions").json()["items"]:
         if held["status"] == "held":
             ask(old, "/feedback", {"campaign_id": "summer", "decision_id": held["decision_id"], "void": True})
-    found = old.get("/campaigns/summer").json()
-    (account,) = found["accounts"]
-    assert account["held"] == 0
-    config = found["config"] | {"horizon": found["config"]["horizon"] - found["round"]}
-    config["resources"] = [config["resources"][0] | {"budget": account["granted"] - account["spent"]}]
-    ask(new, "/campaigns", config)
-    model = old.get("/admin/campaigns/summer/model").content
-    assert new.put("/admin/campaigns/summer/model", content=model).status_code == 200
+    assert old.get("/campaigns/summer").json()["accounts"][0]["held"] == 0
+    (commands,) = (block.text for block in blocks(OPERATING) if "$OLD/" in block.text)
+    commands = commands.replace("summer-sale", "summer").replace(".venv/bin/python", sys.executable)
+    addresses = {"OLD": str(old.base_url), "NEW": str(new.base_url), "CBWK_API_KEY": ADMIN_KEY}
+    subprocess.run(["bash", "-euc", commands], cwd=folder, env=os.environ | addresses, check=True, timeout=60)
     ask(old, "/campaigns/summer/archive", {})
 
 
