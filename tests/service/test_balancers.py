@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -337,12 +339,12 @@ def _move(proxied, old, new, folder):
 
 @contextmanager
 def nginx(folder, ports):
-    """nginx with our example before the replicas at these ports; yields its address."""
+    """nginx with our examples, without TLS, before the replicas at these ports; yields its address."""
     port, places = free_port(), [f"127.0.0.1:{place}" for place in (8000, 8001, 8002)]
     upstream = example("nginx-replicas.conf", dict(zip(places, (f"127.0.0.1:{one}" for one in ports), strict=True)))
-    passing = 'proxy_pass http://cbwk; proxy_http_version 1.1; proxy_set_header Connection "";'
-    served = f"{upstream}\nserver {{ listen 127.0.0.1:{port}; location / {{ {passing} }} }}\n"
-    (folder / "cbwk.conf").write_text(served, encoding="utf-8")
+    _, _, server = example("nginx.conf", {"443 ssl": f"127.0.0.1:{port}"}).partition("limit_conn_zone")
+    server = re.sub(r"^    ssl_.+\n", "", f"limit_conn_zone{server}", flags=re.MULTILINE)
+    (folder / "cbwk.conf").write_text(f"{upstream}\n{server}", encoding="utf-8")
     (folder / "nginx.conf").write_text(PIECES, encoding="utf-8")
     with subprocess.Popen([NGINX, "-p", str(folder), "-c", "nginx.conf", "-e", "stderr"]) as process:
         try:
@@ -353,7 +355,9 @@ def nginx(folder, ports):
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 @pytest.mark.slow
-def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one_that_is_gone(testbed, tmp_path):
+def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one_that_hangs_or_is_gone(
+    testbed, tmp_path
+):
     with testbed.database("postgresql") as url, replicas(testbed, url, 2) as servers, ExitStack() as stack:
         ports = [*(server.port for server in servers), free_port()]  # nothing listens at the third
         address = stack.enter_context(nginx(tmp_path, ports))
@@ -364,18 +368,27 @@ def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one
             text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", headers=HEADERS, trust_env=False).text
             return {name for name in CAMPAIGNS if f'cbwk_decisions_total{{campaign="{name}"' in text}
 
+        def decide(name):
+            body = {"campaign_id": name, "context": [0.3, 0.6]}
+            return proxied.post("/decide", json=body, headers={"X-Campaign-Id": name}).status_code
+
         for name in CAMPAIGNS:
             ask(proxied, "/campaigns", campaign(name), {"X-Campaign-Id": name})
-            for _ in range(5):
-                ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
+            assert [decide(name) for _ in range(5)] == [200] * 5
         first, second = (decided_at(server) for server in servers)
         assert first | second == {*CAMPAIGNS}
         assert not first & second
-        servers[0].kill()
+        hangs, waits = (servers[0], min(first)) if first else (servers[1], min(second))
+        hangs.child.send(signal.SIGSTOP)
+        began = time.monotonic()
+        assert decide(waits) == 504  # sent, and so sent nowhere else
+        assert 2.5 < time.monotonic() - began < 20
+        assert decide(waits) == 200
+        hangs.kill()
         time.sleep(0.5)  # nginx notices that its connections are closed
         for name in CAMPAIGNS:
-            ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
-            assert decisions_of(url, name) == 6
+            assert decide(name) == 200
+            assert decisions_of(url, name) == (7 if name == waits else 6)
 
 
 def test_the_files_in_deploy_are_what_the_command_makes():
