@@ -29,7 +29,7 @@ defaults
     timeout http-keep-alive 10s
     timeout queue 1s
     timeout server 35s # changes by administrators may take 30 s
-    timeout check 800ms # two of them: a replica that hangs is left within two seconds
+    timeout check 700ms # two of them: a replica that hangs is left within two seconds
 {errors}
 {resolvers}
 frontend cbwk
