@@ -26,7 +26,7 @@ from service.store.database import Database
 # No decision is answered while campaigns expire one by one: after this time the rest waits for the next expiry.
 EXPIRE_ALONE_SECONDS = 0.1
 AWAY = "the database did not answer; try again"
-# Without a database every transaction fails within a millisecond or so: all those of a second share one line of the log.
+# Without a database every transaction fails within milliseconds: those of a second share one line of the log.
 AWAY_LOGGED_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
