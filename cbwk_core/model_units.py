@@ -99,10 +99,10 @@ def in_units(policy: Configuration, oracle: Any, residuals: Array, found: Units)
             raise ForeignUnitsError("unit", found.unit, own.unit)
         oracle = scaled
     ratios = found.noise / own.noise
-    for arm, ratio in enumerate(ratios):
-        if not np.allclose(ratio, ratios[0], rtol=_ROUNDING, atol=0.0):
-            pair = (np.broadcast_to(units.noise, ratios.shape)[arm].tolist() for units in (found, own))
-            raise ForeignUnitsError(f"arm_unit[{arm}]", *pair)
+    if not np.allclose(ratios, ratios[0], rtol=_ROUNDING, atol=0.0):
+        arm = int(np.argmin(np.isclose(ratios, 1.0, rtol=_ROUNDING, atol=0.0).all(axis=1)))  # the first that differs
+        pair = (np.broadcast_to(units.noise, ratios.shape)[arm].tolist() for units in (found, own))
+        raise ForeignUnitsError(f"arm_unit[{arm}]", *pair)
     if (ratios[0] == 1.0).all():
         return oracle, residuals
     scale, prior = np.array([1.0, *ratios[0]]), first_residuals(1, len(factors))

@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import gc
-import os
 import signal
 import socket
 import sys
@@ -101,7 +100,6 @@ def _log_start(settings: Settings, listener: socket.socket, database: Database) 
         version=version("cbwk"),
         address=url_of(listener),
         database=database.shown_url,
-        process=os.getpid(),
         settings=settings.model_dump(mode="json", exclude=secrets),
     )
 
