@@ -182,12 +182,10 @@ def scopes(testbed: Testbed, dialect: str) -> list[str]:
 
 
 def killed(testbed: Testbed, dialect: str) -> list[str]:
-    """kill -9 twice under load."""
-    return _found(kills, testbed, dialect, 2)
+    """kill -9 eight times under load, while hours and days end.
 
-
-def killed_longer(testbed: Testbed, dialect: str) -> list[str]:
-    """kill -9 eight times under load, while hours and days end."""
+    On a busy machine a third of them come between an answer and the next transaction.
+    """
     return _found(kills, testbed, dialect, 8)
 
 
