@@ -92,11 +92,8 @@ export function campaignPage(id, here) {
   async function changed(message) {
     buttonsFor = "";
     document.activeElement?.blur();
-    try {
-      await load();
-    } finally {
-      notify(message); // once the page shows the change: a dialog that is opened now begins from it
-    }
+    await poller.again(); // not beside a load that began before the change and would draw what was
+    notify(message); // once the page shows the change: a dialog that is opened now begins from it
     reload();
   }
 
@@ -142,7 +139,7 @@ export function campaignPage(id, here) {
     body,
   );
   title(id);
-  watch(load, SECONDS);
+  const poller = watch(load, SECONDS);
   const charts = () => [...tabs.values()].flatMap(({ view }) => view.charts());
   return {
     element,

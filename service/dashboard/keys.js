@@ -59,8 +59,8 @@ function revoke(key, notify, done) {
     button: "Revoke permanently", danger: true,
     act: async () => {
       await request(`admin/keys/${encodeURIComponent(key.id)}`, { method: "DELETE" });
+      await done();
       notify(`${key.name} is revoked.`);
-      done();
     },
   });
 }

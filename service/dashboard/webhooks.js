@@ -68,8 +68,8 @@ function remove(one, notify, done) {
     button: "Delete permanently", danger: true,
     act: async () => {
       await request(`admin/webhooks/${encodeURIComponent(one.id)}`, { method: "DELETE" });
+      await done();
       notify("The webhook is deleted.");
-      done();
     },
   });
 }
