@@ -82,13 +82,13 @@ function campaignForm(draft, created) {
 const legend = (text, note = null) => [h("legend", {}, text), note ? h("p", { class: "note" }, note) : null];
 
 function remover(items, index, what, redraw) {
-  return h("button", {
+  return h("div", { class: "field" }, h("button", {
     type: "button", "aria-label": `Remove ${what} ${index + 1}`, disabled: items.length === 1,
     onclick: () => {
       items.splice(index, 1);
       redraw();
     },
-  }, "Remove");
+  }, "Remove"));
 }
 
 function adder(label, items, make, redraw) {
@@ -192,7 +192,7 @@ const CONTENTS = {
     draft.holdout.on ? row(
       field("holdout.fraction", "Share in %", { type: "number", min: 0.01, max: 99.99, step: "any", required: true },
         put(draft.holdout, "fraction"), { value: draft.holdout.fraction }),
-      select("holdout.arm", "Baseline", [["", "no arm"], ...draft.arms.map(({ id }) => [id, id])], put(draft.holdout, "arm"),
+      select("holdout.arm", "Baseline", [["", "no arm"], ...draft.arms.map(({ id, display_name: name }) => [id, name || id])], put(draft.holdout, "arm"),
         { value: draft.holdout.arm })) : null,
   ],
 };
@@ -216,7 +216,7 @@ function featureItem(one, index, draft, put, redraw) {
       field(`${path}.max`, "To", number, put(one, "max"), { value: one.max }),
     ],
     category: [field(`${path}.values`, "Values", { required: true }, put(one, "values"),
-      { value: one.values, hint: "separated by commas" })],
+      { value: one.values, hint: "separated by commas", broad: true })],
     hash: [field(`${path}.buckets`, "Buckets", COUNT, put(one, "buckets"), { value: one.buckets })],
   };
   return h("div", { class: "item", dataset: { path } }, row(

@@ -382,6 +382,51 @@ def test_the_figures_at_the_top_are_the_services(open_page, server, client):
     page.get_by_role("button", name="Dates").click()
 
 
+def test_names_and_units_are_shown_wherever_an_arm_or_an_amount_is(open_page, server, client):
+    names = {arm: f"The {arm} banner" for arm in scenes.ARMS}
+    resources = [
+        {"id": "media", "budget": 30, "max_cost": 0.05, "unit": "EUR"},
+        {"id": "fees", "budget": 30, "max_cost": 1, "unit": "EUR"},
+        {"id": "impressions", "budget": 1000, "max_cost": 1},
+    ]
+    arms = [{"id": arm, "display_name": name} for arm, name in names.items()]
+    holdout = {"fraction": 0.3, "arm": "lake"}
+    place = made(client, "named", arms=arms, resources=resources, holdout=holdout)
+    for i in range(60):
+        decided = client.post("/decide", json={"campaign_id": "named", "context": {"device": "tv"}}).json()
+        told = {"campaign_id": "named", "decision_id": decided["decision_id"], "reward": i % 2}
+        costs = {"media": 0.02, "fees": 0.5, "impressions": 1}
+        if decided["arm"]:
+            assert client.post("/feedback", json=told | {"costs": costs}).status_code == 200
+    page = signed_in(open_page, server, place=place)
+    spent = "EUR (media), 0.5 EUR (fees), 1 impressions"
+    row = page.get_by_role("table", name="Arms").locator("tbody tr", has_text=names["city"])
+    expect(row).to_contain_text(f"0.02 {spent}")
+    expect(page.get_by_role("table", name="Uplift over the hold-out")).to_contain_text("EUR (fees)")
+    expect(page.locator("section[aria-labelledby=h-uplift] .verdict")).to_contain_text(f"always {names['lake']}")
+    expect(page.locator(".figures")).to_contain_text(f"against {names['lake']}")
+    expect(page.get_by_role("article", name="Budget of media").locator(".resource-name")).to_have_text("media (EUR)")
+    to_tab(page, "Ledger")
+    expect(page.get_by_role("table", name="Ledger").locator("tbody")).to_contain_text(
+        f"+0.02 {spent}".replace(", ", ", +")
+    )
+    to_tab(page, "Settings")
+    expect(page.get_by_role("table", name="Budgets and limits")).to_contain_text("0.05 EUR")
+    expect(page.locator("section[aria-labelledby=h-comparison-settings]")).to_contain_text(names["lake"])
+    to_tab(page, "What if")
+    page.get_by_role("button", name="New evaluation…").click()
+    assert set(names.values()) < set(page.get_by_label("Always the same arm").locator("option").all_inner_texts())
+    page.keyboard.press("Escape")
+    to_tab(page, "Decisions")
+    page.get_by_role("table", name="Decisions").locator("tbody tr", has_text=f"0.02 {spent}").first.wait_for()
+    page.locator(".explain").first.click()
+    table = page.get_by_role("dialog").get_by_role("table", name="Arms of this decision")
+    for name in names.values():
+        expect(table).to_contain_text(name)
+    expect(table).to_contain_text("EUR (media)")
+    page.keyboard.press("Escape")
+
+
 def test_the_address_keeps_the_tab_and_what_does_not_exist_is_404(open_page, server, client):
     page = signed_in(open_page, server, place=f"{made(client, 'tabbed', 20)}/ledger")
     page.get_by_role("table", name="Ledger").wait_for()
