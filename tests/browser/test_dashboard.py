@@ -341,6 +341,16 @@ def test_nothing_is_wider_than_a_phone(open_page, server):
     assert dialog.evaluate("(it) => it.scrollWidth <= it.clientWidth")
 
 
+@pytest.mark.parametrize("width", [660, 800])
+def test_nothing_is_wider_than_a_tablet(open_page, server, width):
+    page = signed_in(open_page, server, viewport={"width": width, "height": 900})
+    for place in ("#/", "#/new", "#/keys", "#/audit", "#/campaigns/summer-sale", "#/campaigns/summer-sale/decisions"):
+        page.goto(f"{server.url}/dashboard{place}")
+        page.locator("h1").wait_for()
+        expect(page.get_by_text("Loading…").filter(visible=True)).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
+
+
 def brightness(page):
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(float(part) for part in shade.strip("rgb()").split(",")[:3]) / 3
