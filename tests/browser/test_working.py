@@ -222,12 +222,22 @@ def test_a_campaign_with_everything_is_made_in_the_form_and_cloned(open_page, se
     page.get_by_label("Hold-out: a baseline").check()
     typed(page, "Share in %", "12.5")
     page.get_by_label("Baseline", exact=True).select_option("banner-b")
+    page.get_by_role("button", name="Add an arm").click()
+    page.locator("#field-arms-3-id").fill("banner-d")
+    page.get_by_label("Floor arm").select_option("banner-d")
+    page.get_by_role("button", name="Remove arm 4").click()
+    assert "floor_arm" not in json.loads(page.get_by_label("JSON", exact=True).inner_text())
+    page.get_by_label("Floor arm").select_option("banner-a")
+    # What refers to an arm or a resource follows its name.
+    for place, name in (("arms-0", "red"), ("arms-1", "blue"), ("resources-1", "views")):
+        page.locator(f"#field-{place}-id").fill(name)
     page.get_by_role("button", name="Create campaign").click()
     page.get_by_role("heading", name="rich", exact=True).wait_for()
     config = config_of(client, "rich")
+    assert (config["null_arm"], config["floor_arm"]) == ("last_resort", "red")
     assert config["ends_at"] == end.strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert config["holdout"] == {"fraction": 0.125, "arm": "banner-b"}
-    assert config["arms"][2] == {"id": "banner-c", "max_cost": {"impressions": 0.5}}
+    assert config["holdout"] == {"fraction": 0.125, "arm": "blue"}
+    assert config["arms"][2] == {"id": "banner-c", "max_cost": {"views": 0.5}}
     hour = {"name": "hour", "type": "number", "min": 0, "max": 23, "default": 12, "strict": False}
     assert config["context"]["features"][1] == hour
     assert config["feedback"]["missing_cost"] == "none"
