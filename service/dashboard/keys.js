@@ -47,7 +47,7 @@ function columns(ask) {
     ["Role", (key) => key.role],
     ["Campaigns", (key) => key.campaigns?.join(", ") ?? "all"],
     ["Requests a second", (key) => (key.requests_per_second === null ? "any" : whole(key.requests_per_second)), "number"],
-    ["Created", (key) => at(key.created_at)],
+    ["Created", (key) => at(key.created_at), "short"],
     ["Id", (key) => h("span", { class: "id" }, key.id)],
     ["Revoke", revoked],
   ];
@@ -59,8 +59,8 @@ function revoke(key, notify, done) {
     button: "Revoke permanently", danger: true,
     act: async () => {
       await request(`admin/keys/${encodeURIComponent(key.id)}`, { method: "DELETE" });
+      await done();
       notify(`${key.name} is revoked.`);
-      done();
     },
   });
 }
@@ -121,7 +121,7 @@ export function auditPage({ watch, title, failed }) {
       ["Campaign", (one) => (one.campaign_id
         ? h("a", { href: `#/campaigns/${encodeURIComponent(one.campaign_id)}` }, one.campaign_id) : "–")],
       ["What", (one) => h("details", {}, h("summary", {}, "Show"),
-        h("pre", { tabindex: 0, "aria-label": `Change ${one.number}` }, JSON.stringify(one.body, null, 2))), "why"],
+        h("pre", { tabindex: 0, "aria-label": `Change ${one.number}` }, JSON.stringify(one.body, null, 2))), "why body"],
     ],
   });
   watch(list.load, SECONDS);

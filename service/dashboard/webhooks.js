@@ -52,11 +52,11 @@ function columns(ask) {
   return [
     ["Address", (one) => h("b", { class: "address" }, one.url)],
     ["Events", (one) => one.events.join(", ")],
-    ["Thresholds", (one) => one.thresholds.map((share) => `${share} %`).join(", ") || "–"],
+    ["Thresholds", (one) => one.thresholds.map((share) => `${share}\u00a0%`).join(", ") || "–"],
     ["Campaigns", (one) => one.campaigns?.join(", ") ?? "all"],
-    ["Created", (one) => at(one.created_at)],
+    ["Created", (one) => at(one.created_at), "short"],
     ["Messages", (one) => h("a", { href: `#/webhooks/${encodeURIComponent(one.id)}`,
-      "aria-label": `Deliveries to ${one.url}` }, "Deliveries")],
+      "aria-label": `Deliveries to ${one.url}` }, "Deliveries"), "short"],
     ["Delete", (one) => h("button", { type: "button", class: "danger", "aria-label": `Delete webhook ${one.url}`,
       onclick: () => ask(one) }, "Delete…")],
   ];
@@ -68,8 +68,8 @@ function remove(one, notify, done) {
     button: "Delete permanently", danger: true,
     act: async () => {
       await request(`admin/webhooks/${encodeURIComponent(one.id)}`, { method: "DELETE" });
+      await done();
       notify("The webhook is deleted.");
-      done();
     },
   });
 }
@@ -121,15 +121,15 @@ export function deliveriesPage(id, { watch, title, failed }) {
     empty: "No messages yet.", failed,
     columns: [
       ["Time", (one) => at(one.at), "short"],
-      ["Event", (one) => h("b", {}, one.event)],
+      ["Event", (one) => h("b", {}, one.event), "short"],
       ["Campaign", (one) => (one.campaign_id
         ? h("a", { href: `#/campaigns/${encodeURIComponent(one.campaign_id)}` }, one.campaign_id) : "–")],
-      ["Status", (one) => h("span", { class: "delivery", dataset: { status: one.status } }, one.status)],
+      ["Status", (one) => h("span", { class: "delivery", dataset: { status: one.status } }, one.status), "short"],
       ["Attempts", (one) => whole(one.attempts), "number"],
-      ["Last answer", (one) => one.error ?? one.response_status ?? "–"],
-      ["Next attempt", (one) => at(one.next_attempt_at)],
+      ["Last answer", (one) => one.error ?? one.response_status ?? "–", "text"],
+      ["Next attempt", (one) => at(one.next_attempt_at), "short"],
       ["What", (one) => h("details", {}, h("summary", {}, "Show"),
-        h("pre", { tabindex: 0, "aria-label": `Message ${one.id}` }, JSON.stringify(one.body, null, 2))), "why"],
+        h("pre", { tabindex: 0, "aria-label": `Message ${one.id}` }, JSON.stringify(one.body, null, 2))), "why body"],
     ],
   });
   watch(list.load, SECONDS);
