@@ -137,9 +137,9 @@ def test_bytes_that_name_no_units_are_refused_except_as_the_own_ones():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rules": 99}, "rules of a model must be one of"),
-        ({"rules": True}, "rules of a model must be one of"),
-        ({"rules": "none"}, "rules of a model must be one of"),
+        ({"rules": 99}, "model.rules must be one of"),
+        ({"rules": True}, "model.rules must be one of"),
+        ({"rules": "none"}, "model.rules must be one of"),
         ({"unit": [1.0]}, "model.unit must have"),
         ({"unit": [1.0, 0.0]}, "model.unit must have"),
         ({"unit": [1.0, float("inf")]}, "model.unit must have"),
