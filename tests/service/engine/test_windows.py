@@ -121,7 +121,7 @@ def test_the_price_of_a_day_lasts_through_the_hours_without_money_and_older_camp
                 await paid(engine, body["decision_id"], 0.5)
         return found
 
-    reasons = played(clocked_database, play, ("day", 8))
+    reasons = played(clocked_database, play, ("day", 4))
     prices = [np.frombuffer(row["prices"])[0] for row in rows(clocked_database, tables.decision)]
     last = reasons.index("window_exhausted")
     assert set(reasons[last:]) == {"window_exhausted"}
