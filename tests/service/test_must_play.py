@@ -161,6 +161,17 @@ def test_a_budget_that_pays_the_floor_in_every_round_is_no_reason_for_a_warning(
     assert good(call("POST", "/campaigns", json=campaign("plain")), 201)["warnings"] == []
 
 
+def test_a_portfolio_that_cannot_pay_the_floor_in_every_round_is_warned_of(call):
+    for name, budget in (("ample", 3), ("short", 2.25)):
+        shared = {"id": name, "resources": [{"id": "usd", "budget": budget}]}
+        good(call("POST", "/portfolios", json=shared), 201)
+    assert len(create(call, portfolio="ample")["warnings"]) == 1
+    body = must_play(portfolio="short") | {"id": "d"}
+    made = good(call("PUT", "/campaigns/d", json=body), 201)
+    assert "the portfolio has 2.25 and keeps no reserve" in made["warnings"][1]
+    assert good(call("PUT", "/campaigns/d", json=body))["warnings"] == made["warnings"]
+
+
 def test_a_holdout_plays_its_arm_where_the_reserve_leaves_it_and_else_the_policy_decides(call, database):
     create(call, holdout={"fraction": 0.5, "arm": "large"})
     assert {decide(call, f"d{number}")["arm"] for number in range(12)} == {"small"}

@@ -125,7 +125,7 @@ def test_the_price_of_a_day_lasts_through_the_hours_without_money_and_older_camp
             bodies += await asked(engine, f"{number}")
         return [body["reason"] for body in bodies]
 
-    reasons = played(clocked_database, play, ("day", 8))
+    reasons = played(clocked_database, play, ("day", 4))
     prices = [np.frombuffer(row["prices"])[0] for row in rows(clocked_database, tables.decision)]
     last, end = 46, 105
     assert set(reasons[last:]) == {"window_exhausted"}
