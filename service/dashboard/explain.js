@@ -21,7 +21,9 @@ export async function explain(campaignId, decisionId, closed) {
   try {
     const path = adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`);
     const [decided, { config }] = await Promise.all([request(path), request(campaignPath(campaignId))]);
-    body.replaceChildren(...elementsOf(decided, { arm: armNames(config), unit: unitNames(config) }));
+    body.replaceChildren(...elementsOf(decided, {
+      arm: armNames(config), unit: unitNames(config), holdout: Boolean(config.holdout),
+    }));
   } catch (error) {
     body.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message));
   }
@@ -106,7 +108,8 @@ function armsOf(decided, names) {
       "Score = predicted reward − priced cost + a constant that is the same for all arms. ",
       `Priced cost = Σ price × predicted cost, with prices ${quoted || "0"}. `,
       "The arm with the best score has the highest probability; the further an arm is behind, the lower it is ",
-      `(γ = ${figure(gamma)}). Rewards are scaled to 0–1.`),
+      `(γ = ${figure(gamma)}). ${names.holdout ? "The hold-out adds its share to its baseline. " : ""}`,
+      "Rewards are scaled to 0–1."),
   ];
 }
 
@@ -114,6 +117,7 @@ function whyNot(arm, best) {
   if (arm.why_not) return WHY_NOT[arm.why_not] ?? arm.why_not;
   if (arm.best || !Number.isFinite(best)) return arm.best ? "has the best score" : "";
   if (arm.score > best) return "last resort";
+  if (arm.id === null && arm.probability < 1e-9) return "played only where it has the best score";
   return arm.score < best ? `${figure(best - arm.score)} behind the best score` : "as good as the best";
 }
 

@@ -241,6 +241,8 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     by_arm = {arm.split()[0]: cells for arm, *cells in rows}
     assert set(arms) < set(by_arm)  # and the null arm
     assert by_arm["lake"][-1] == "excluded by the request"
+    assert by_arm["no"][-2].split()[0] == "0"
+    assert by_arm["no"][-1] == "played only where it has the best score"
     assert table.locator("tr.chosen td").first.inner_text().split()[-1] == "chosen"
     for arm in ("city", "peak"):
         reward, _, priced, score, probability, _ = by_arm[arm]
