@@ -6,7 +6,8 @@ import { h } from "./dom.js";
 import { check, field, showErrors } from "./fields.js";
 import { fullMoment, moment, whole } from "./format.js";
 import { showOnce } from "./keys.js";
-import { newest, table } from "./tables.js";
+import { listPage } from "./list-page.js";
+import { newest } from "./tables.js";
 
 const SECONDS = 5;
 const ROWS = 50;
@@ -22,30 +23,12 @@ const THRESHOLDS = "50, 80, 95, 100";
 const at = (value) => (value ? h("span", { title: fullMoment(value) }, moment(value)) : "–");
 
 /** Returns the page of all webhooks: create, show the secret once, delete. */
-export function webhooksPage({ watch, title, notify }) {
-  title("Webhooks");
-  const heading = h("h1", { tabindex: "-1" }, "Webhooks");
-  const place = h("div", { class: "card" }, h("p", { class: "empty" }, "Loading…"));
-  const made = h("button", { type: "button", class: "primary", onclick: () => create(() => poller.again()) },
-    "New webhook…");
-  let shownFor = "";
-
-  async function load() {
-    const begin = performance.now();
-    const { items } = await request("admin/webhooks?limit=1000");
-    const took = performance.now() - begin;
-    if (JSON.stringify(items) !== shownFor) {
-      shownFor = JSON.stringify(items);
-      place.replaceChildren(items.length
-        ? table("Webhooks", columns((one) => remove(one, notify, () => poller.again())), items)
-        : h("p", { class: "empty" }, "No webhooks yet. One gets a signed message when a budget nears its end."));
-    }
-    return took;
-  }
-  const poller = watch(load, SECONDS);
-  const element = h("div", {}, h("p", { class: "back" }, h("a", { href: "#/" }, "← All campaigns")),
-    h("div", { class: "campaign-head" }, heading, made), place);
-  return { element, heading };
+export function webhooksPage(page) {
+  return listPage(page, {
+    name: "Webhooks", path: "admin/webhooks", seconds: SECONDS, button: "New webhook…", create,
+    columns: (done) => columns((one) => remove(one, page.notify, done)),
+    empty: "No webhooks yet. One gets a signed message when a budget nears its end.",
+  });
 }
 
 function columns(ask) {
