@@ -186,6 +186,8 @@ class Budget:
     metadata: Mapping[str, str] = field(default_factory=dict)
     mode: str = "live"
     holdout: float | None = None  # share of the decisions that a baseline makes
+    reward: float | None = None  # sum of the rewards learnt, None if it is not known
+    cost_per_reward: Mapping[str, float] | None = None  # by resource, None unless the reward is above 0
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Budget:

@@ -29,11 +29,8 @@ from cbwk_client.base import CLOSE_GRACE_SECONDS, FLUSH_POLL_SECONDS, BaseClient
 from cbwk_client.calls import UNSET, Ask, Call, Context
 from cbwk_client.decisions import RAISE, Fallback
 from cbwk_client.errors import RefusedError
-from cbwk_client.outbox import OnRefused, log_refused
-from cbwk_client.replicas import Addresses, Cells
 from cbwk_client.reports import Report
 from cbwk_client.steps import Answer, Result, Send, Steps
-from cbwk_client.terms import TERMS, Terms
 
 
 class AsyncClient(BaseClient):
@@ -51,17 +48,8 @@ class AsyncClient(BaseClient):
     True
     """
 
-    def __init__(
-        self,
-        url: Addresses,
-        key: str,
-        *,
-        cells: Cells | None = None,
-        terms: Terms = TERMS,
-        on_refused: OnRefused = log_refused,
-    ) -> None:
-        super().__init__(url, key, cells=cells, terms=terms, on_refused=on_refused)
-        self._http = httpx.AsyncHTTPTransport(**transport.options(terms))
+    def _connect(self) -> None:
+        self._http = httpx.AsyncHTTPTransport(**transport.options(self.terms))
         self._delivery: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 

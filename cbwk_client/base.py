@@ -42,6 +42,11 @@ class BaseClient(ABC):
         self._replicas = Replicas(url, cells, time.monotonic)
         self._outbox = Outbox(terms, time.monotonic, random.random, self._replicas, on_refused)
         self._access = Access(key, self._replicas.urls)
+        self._connect()
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Make what does the input and output; nothing is sent yet."""
 
     def report(
         self,

@@ -20,7 +20,7 @@ from cbwk_core.oracles.build import build_oracle
 from cbwk_core.oracles.halves import forgotten_rewards, halves_of
 from cbwk_core.oracles.oracle import Oracle
 from cbwk_core.oracles.product import Product, ProductState, forgotten
-from cbwk_core.presets import PRESETS, RULES_KNOWN, RULES_VERSION, Preset
+from cbwk_core.presets import PRESETS, RULES_VERSION, Preset, check_rules
 from cbwk_core.problem import Problem
 from cbwk_core.rules import dual, gamma
 from cbwk_core.ticket import NULL_ARM
@@ -73,8 +73,7 @@ class Configuration:
             raise ValueError(f"a per_arm model needs at least 1 arm, got {self.arms}")
         if self.preset not in tuple(PRESETS):
             raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {self.preset!r}")
-        if isinstance(self.rules, bool) or self.rules not in RULES_KNOWN:
-            raise ValueError(f"rules must be one of {RULES_KNOWN}, got {self.rules!r}")
+        check_rules(self.rules)
         for name in ("gamma", "z"):
             object.__setattr__(self, name, positive_or_auto(name, getattr(self, name)))
         self._check_floor()

@@ -17,7 +17,7 @@ from cbwk_core.configuration import Configuration
 from cbwk_core.oracles.kernel import Kernel
 from cbwk_core.oracles.newton import Newton
 from cbwk_core.oracles.product import Product, ProductState
-from cbwk_core.presets import RULES_KNOWN
+from cbwk_core.presets import check_rules
 from cbwk_core.rules.noise import first_residuals
 from cbwk_core.snapshot import ForeignSnapshotError, MismatchError
 
@@ -58,8 +58,10 @@ class Units(NamedTuple):
             return None
         found: list[Any] = [named.get(name) for name in cls._fields]
         rules, unit, arm_unit = found
-        if type(rules) is not int or rules not in RULES_KNOWN:
-            raise MismatchError(f"the rules of a model must be one of {RULES_KNOWN}, got {str(rules)[:20]}")
+        try:
+            check_rules(rules)
+        except ValueError as error:
+            raise MismatchError(f"model.{error}") from None
         resources, arms = named.get("resources"), named.get("arms")
         if not _is_row(unit, resources) or not all(unit):
             raise MismatchError("model.unit must have a positive number for each resource")
@@ -99,10 +101,10 @@ def in_units(policy: Configuration, oracle: Any, residuals: Array, found: Units)
             raise ForeignUnitsError("unit", found.unit, own.unit)
         oracle = scaled
     ratios = found.noise / own.noise
-    for arm, ratio in enumerate(ratios):
-        if not np.allclose(ratio, ratios[0], rtol=_ROUNDING, atol=0.0):
-            pair = (np.broadcast_to(units.noise, ratios.shape)[arm].tolist() for units in (found, own))
-            raise ForeignUnitsError(f"arm_unit[{arm}]", *pair)
+    if not np.allclose(ratios, ratios[0], rtol=_ROUNDING, atol=0.0):
+        arm = int(np.argmin(np.isclose(ratios, 1.0, rtol=_ROUNDING, atol=0.0).all(axis=1)))  # the first that differs
+        pair = (np.broadcast_to(units.noise, ratios.shape)[arm].tolist() for units in (found, own))
+        raise ForeignUnitsError(f"arm_unit[{arm}]", *pair)
     if (ratios[0] == 1.0).all():
         return oracle, residuals
     scale, prior = np.array([1.0, *ratios[0]]), first_residuals(1, len(factors))

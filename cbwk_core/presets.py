@@ -15,6 +15,17 @@ RULES_VERSION = 5
 RULES_KNOWN = (1, 2, 3, 4, 5)
 
 
+def check_rules(rules: object) -> None:
+    """Raise ValueError unless this version has these rules.
+
+    >>> check_rules(9)
+    Traceback (most recent call last):
+    ValueError: rules must be one of (1, 2, 3, 4, 5), got 9
+    """
+    if type(rules) is not int or rules not in RULES_KNOWN:
+        raise ValueError(f"rules must be one of {RULES_KNOWN}, got {repr(rules)[:20]}")
+
+
 @dataclass(frozen=True)
 class Preset:
     """One way to run the algorithm.

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from service.ids import NOT_AN_ID
 from service.problems import Misfit
 from service.words import listed, not_a_field, suggestion
 
@@ -23,7 +24,7 @@ _PLAIN = {
     "string_type": "must be a string",
     "string_sub_type": "must be a string",
     "string_unicode": "must be Unicode text",
-    "string_pattern_mismatch": "must match {pattern}",
+    "string_pattern_mismatch": NOT_AN_ID,  # no other field has a pattern
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
     "int_from_float": _WHOLE,

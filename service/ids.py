@@ -10,7 +10,8 @@ from itertools import count
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:~-]{0,127}$"
 _ID = re.compile(ID_PATTERN.strip("^$"))
-NOT_AN_ID = f"must match {ID_PATTERN}"
+KEY_PREFIX = "cbwk_"  # of API keys: people, and tools that search for leaked secrets, recognise them by it
+NOT_AN_ID = "must have 1 to 128 letters, digits and . _ : ~ -, and begin with a letter or digit"
 
 
 def is_id(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Log lines in JSON on stderr, with the id of their request and without secrets."""
 
 import logging
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -51,6 +52,7 @@ def configure_logs(level: str = "info", stream: TextIO | None = None) -> None:
     number = logging.getLevelNamesMapping()[level.upper()]
     processors: list[Processor] = [
         add_request_id,
+        add_process,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         # Only the text of the traceback: local variables of a frame may contain a key.
@@ -79,6 +81,12 @@ def add_request_id(logger: Any, method: str, event: Event) -> Event:
     current = request_id.get()
     if current is not None:
         event.setdefault("request_id", current)
+    return event
+
+
+def add_process(logger: Any, method: str, event: Event) -> Event:
+    """Add the number of the process: several workers write to one stderr."""
+    event["process"] = os.getpid()
     return event
 
 

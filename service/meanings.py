@@ -59,7 +59,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "the window is new, and decisions of its present period were pruned: they cannot be counted",
         "add it in the next period",
     ),
-    "negative-spent": ("the adjustment would make spending negative", "check the sign and the amount"),
+    "negative-spent": (
+        "an adjustment, or late costs after an adjustment, would make spending negative",
+        "check the sign and the amount; before late costs, take the adjustment back",
+    ),
     "version-differs": (
         "another request has changed the campaign since you read it",
         "read it again, then repeat the change",

@@ -3,13 +3,14 @@
 import asyncio
 import ctypes
 import gc
-import os
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -99,9 +100,14 @@ def _log_start(settings: Settings, listener: socket.socket, database: Database) 
         version=version("cbwk"),
         address=url_of(listener),
         database=database.shown_url,
-        process=os.getpid(),
         settings=settings.model_dump(mode="json", exclude=secrets),
     )
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    # A server that was made and has not begun is no mistake where the process ends.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    sys.exit(0)
 
 
 def serve(
@@ -113,7 +119,7 @@ def serve(
     """
     # After its shutdown uvicorn raises the signal again; the default handler would end the process with an error.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, _exit)
     admin_key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
     metrics, failures = Metrics(settings.metrics_campaigns_max), list[bool]()
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
+
+from service.ids import KEY_PREFIX
 
 # How much of a name is shown; the caller may have made it up.
 SHOWN_LENGTH_MAX = 64
 # A message lists this many of the allowed names, and compares a wrong name with this many of them.
 LISTED_MAX = 25
 COMPARED_MAX = 200
+# A key that was sent in the wrong place is not repeated: an answer may be logged.
+_KEY = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{16,}")
 
 
 def shown(name: str) -> str:
@@ -19,8 +24,10 @@ def shown(name: str) -> str:
 
     >>> shown("a\n")
     "'a\\n'"
+    >>> shown("cbwk_tW9kKzOq2vN4xB7yS1dF")
+    'cbwk_…'
     """
-    text = name[:SHOWN_LENGTH_MAX]
+    text = _KEY.sub(KEY_PREFIX + "…", name[:SHOWN_LENGTH_MAX])
     return text if text.isprintable() else ascii(text)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import pytest
+import yaml
 from compose_spec import PyCompose
 
 from service.settings import Settings, environment_variable
@@ -95,6 +96,24 @@ def test_the_settings_of_the_compose_file_are_taken_by_the_service(monkeypatch):
     user = SERVICES["postgres"]["environment"]
     assert settings.database_url.startswith(f"postgresql://{user['POSTGRES_USER']}:")
     assert settings.database_url.endswith(f"/{user['POSTGRES_DB']}")
+
+
+def test_the_kubernetes_example_runs_our_image_with_our_settings_and_without_the_variables_of_its_service(monkeypatch):
+    parts = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text(encoding="utf-8"))
+    deployment, service, ingress = parts
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == SERVICES["cbwk"]["image"]
+    assert {each["name"] for each in container["env"]} <= SETTINGS
+    ports = {container[probe]["httpGet"]["port"] for probe in ("readinessProbe", "livenessProbe")}
+    assert ports == {container["ports"][0]["containerPort"]} == {service["spec"]["ports"][0]["port"]}
+    (rule,) = ingress["spec"]["rules"]
+    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == service["metadata"]["name"]
+    # Kubernetes sets this variable in every pod that has links to a Service with our name.
+    monkeypatch.setenv(f"{service['metadata']['name'].upper()}_PORT", "tcp://10.96.0.17:8000")
+    with pytest.raises(ValueError, match="tcp://"):
+        Settings()
+    assert pod["enableServiceLinks"] is False
 
 
 def test_what_waits_for_a_healthy_service_waits_for_one_that_has_a_check():

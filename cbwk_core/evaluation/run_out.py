@@ -168,10 +168,13 @@ def run_out_sentence(end: RunOut, names: Sequence[str] | None = None) -> str:
     >>> run_out_sentence(end)
     'Under these budgets this policy would have run out of resource 0 at 62 % (58–66 %) of the flight; expected reward
     until then: 812.3 (790–835).'
+    >>> large = RunOut(Interval(1, 1, 1), Interval(123456.7, 98765, 130000), None, 1.0)
+    >>> run_out_sentence(large).split("; ")[1]
+    'expected reward: 123,457 (98,765–130,000).'
     >>> run_out_sentence(end, ["usd"]).split(" at ")[0]
     'Under these budgets this policy would have run out of usd'
     """
-    reward = f"{end.reward.value:.4g} ({end.reward.lower:.4g}–{end.reward.upper:.4g})"
+    reward = f"{_figure(end.reward.value)} ({_figure(end.reward.lower)}–{_figure(end.reward.upper)})"
     if end.resource is None:
         return f"Under these budgets this policy would have lasted the flight; expected reward: {reward}."
     resource = f"resource {end.resource}" if names is None else names[end.resource]
@@ -180,3 +183,8 @@ def run_out_sentence(end: RunOut, names: Sequence[str] | None = None) -> str:
         f"Under these budgets this policy would have run out of {resource} at {share} of the flight; "
         f"expected reward until then: {reward}."
     )
+
+
+def _figure(value: float) -> str:
+    """Four digits, and never an exponent of a large number."""
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.4g}"

@@ -163,7 +163,7 @@ def cautions(found: Overlap, rounds: int) -> tuple[Caution, ...]:
     checks = {
         "effective_sample_size": (
             found.mass > 0.0 and few,
-            f"the effective sample size is only {min(found.effective, played):.3g} of {rounds} rounds",
+            f"the effective sample size is only {min(found.effective, played):.3g} of {rounds:,} rounds",
         ),
         "largest_weight": (
             found.largest_share > LARGEST_SHARE_MAX,

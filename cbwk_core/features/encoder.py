@@ -76,7 +76,7 @@ class ContextEncoder:
     Encoded(vector=array([1., 1., 0.]), clipped=('hour',), unknown=())
     >>> encoder.encode({"hour": 12})
     Traceback (most recent call last):
-    ValueError: feature 'device' is missing and has no default
+    cbwk_core.features.feature.FeatureError: feature 'device' is missing and has no default
     """
 
     features: tuple[Feature, ...]

@@ -223,7 +223,7 @@ def as_float(name: str | int, value: object) -> float:
     6.0
     >>> as_float("hour", "6")
     Traceback (most recent call last):
-    ValueError: feature 'hour' must be a number, got str
+    cbwk_core.features.feature.FeatureError: feature 'hour' must be a number, got str
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise _wrong_type(name, "a number", value)

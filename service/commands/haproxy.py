@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -28,7 +29,8 @@ defaults
     timeout http-keep-alive 10s
     timeout queue 1s
     timeout server 35s # changes by administrators may take 30 s
-    timeout check 800ms # two of them: a replica that hangs is left within two seconds
+    timeout check 700ms # two of them: a replica that hangs is left within two seconds
+{errors}
 {resolvers}
 frontend cbwk
     bind {bind}
@@ -38,8 +40,8 @@ frontend cbwk
     http-request set-var(txn.campaign) req.body,json_query('$.campaign_id') unless named
     http-request set-var(txn.campaign) req.body,json_query('$.items[0].campaign_id') unless named
     http-request set-var(txn.campaign) req.body,json_query('$.id') if {{ path /campaigns /portfolios }}
-    http-request set-var(txn.campaign) path,field(3,/) if {{ path_beg /campaigns/ /portfolios/ }}
-    http-request set-var(txn.campaign) path,field(4,/) if {{ path_beg /admin/campaigns/ /admin/portfolios/ }}
+    http-request set-var(txn.campaign) path,field(3,/),url_dec if {{ path_beg /campaigns/ /portfolios/ }}
+    http-request set-var(txn.campaign) path,field(4,/),url_dec if {{ path_beg /admin/campaigns/ /admin/portfolios/ }}
 {choice}
 {backends}
 frontend local
@@ -48,6 +50,15 @@ frontend local
     stats enable
     stats uri /
 """
+_NOT_KNOWN = "it is not known whether the request was done; with its decision_id it is safe to repeat"
+# What HAProxy says itself, in the form of the service's problems. The type is not one of the service, whose types say
+# more: clients take them as a sign of life of the replica.
+_ERRORS = {
+    408: ("Request Timeout", "the request did not arrive in time; nothing was done"),
+    502: ("Bad Gateway", f"the replica ended before it answered; {_NOT_KNOWN}"),
+    503: ("Service Unavailable", f"no replica is ready (is the database away?), or it has just failed; {_NOT_KNOWN}"),
+    504: ("Gateway Timeout", f"the replica did not answer in time; {_NOT_KNOWN}"),
+}
 _RESOLVERS = """
 resolvers system
     parse-resolv-conf
@@ -76,6 +87,11 @@ backend {name}
 """
 
 
+def _error_line(status: int, title: str, detail: str) -> str:
+    problem = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
+    return f"    http-error status {status} content-type application/problem+json string '{problem}'"
+
+
 def configuration(
     cells: Mapping[str, Sequence[str]],
     *,
@@ -100,6 +116,7 @@ def configuration(
     ]
     return _TEMPLATE.format(
         first=f"{first}/replica-1",
+        errors="\n".join(_error_line(status, *text) for status, text in _ERRORS.items()),
         bind=bind,
         local=local,
         socket=socket,

@@ -60,11 +60,11 @@ class _Worker:
             return
         code = self.process.poll()
         if code is not None:
-            self.process = None
+            worker, self.process = self.process.pid, None
             self.ended_early = self.ended_early + 1 if now - self.started_at < EARLY_SECONDS else 0
             pause = min(RESTART_SECONDS_MAX, RESTART_SECONDS_MIN * 2.0 ** max(0, min(self.ended_early, 10) - 1))
             self.restart_at = now + pause
-            log.error("a worker ended", port=self.port, code=code, restart_in_seconds=pause)
+            log.error("a worker ended", port=self.port, worker=worker, code=code, restart_in_seconds=pause)
 
 
 def _end_with_parent() -> None:

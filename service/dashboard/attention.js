@@ -1,6 +1,6 @@
 // Rules that find what is wrong with a campaign and how urgent it is. Pure functions.
 
-import { amount, duration, percent } from "./format.js";
+import { duration, percent, withUnit } from "./format.js";
 
 export const CRITICAL = 3;
 export const WARNING = 2;
@@ -8,6 +8,8 @@ export const NOTICE = 1;
 export const FINE = 0;
 export const LEVELS = ["fine", "notice", "warning", "critical"];
 
+// Share of the flight: before it a pace says nothing.
+export const EARLY = 0.01;
 const FAST_PACE = 1.1;
 const SLOW_PACE = 0.8;
 // Share of the flight: a budget that ends within it is critical.
@@ -34,10 +36,10 @@ export function attentionOf(item, nowMs) {
 
 function ofResource(item, one, add) {
   if (one.overrun > 0) {
-    add(CRITICAL, 20 + one.overrun / (one.granted || 1), `${one.id} is ${amount(one.overrun)} over its budget.`);
+    add(CRITICAL, 20 + one.overrun / (one.granted || 1), `${one.id} is ${withUnit(one.overrun, one)} over its budget.`);
   }
   if (item.status !== "active" || item.flight >= 1) return;
-  if (one.pace !== null && one.pace > FAST_PACE && item.flight > 0.01 && !item.exhausted) {
+  if (one.pace !== null && one.pace > FAST_PACE && item.flight > EARLY && !item.exhausted) {
     const end = 1 / one.pace;
     const when = item.flight < end ? `lasts until ${percent(end)} of the flight` : "is almost used up";
     const level = end - item.flight < SOON ? CRITICAL : WARNING;
@@ -56,8 +58,8 @@ function ofActive(item, nowMs, add) {
   }
   if (item.exhausted) {
     const scarce = item.resources.reduce((a, b) => (a.free / (a.granted || 1) <= b.free / (b.granted || 1) ? a : b));
-    const held = scarce.held > 0 ? `, ${amount(scarce.held)} on hold` : "";
-    const text = `Out of ${scarce.id}: no arm is affordable (${amount(scarce.free)} free${held}).`;
+    const held = scarce.held > 0 ? `, ${withUnit(scarce.held, scarce)} on hold` : "";
+    const text = `Out of ${scarce.id}: no arm is affordable (${withUnit(scarce.free, scarce)} free${held}).`;
     add(CRITICAL, 10 + (1 - item.flight), text);
   }
   const paces = item.resources.filter((one) => one.pace !== null);

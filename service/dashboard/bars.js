@@ -1,10 +1,11 @@
 // A budget as a bar: spent, held, free, and a mark for the plan.
 
 import { h, setChildren, setText } from "./dom.js";
-import { amount, moment, percent, unitOf } from "./format.js";
+import { EARLY } from "./attention.js";
+import { amount, moment, percent, unitOf, withUnit } from "./format.js";
 
-/** Returns one resource's bar, with `update(account, flight)`. */
-export function resourceBar() {
+/** Returns one resource's bar, with `update(account, flight)`; `named` has the unit in its name. */
+export function resourceBar({ named = false } = {}) {
   const name = h("span", { class: "resource-name" });
   const figures = h("span", { class: "resource-figures" });
   const pace = h("span", { class: "pace" });
@@ -25,10 +26,11 @@ export function resourceBar() {
     bar.setAttribute("aria-label", barText(account, flight));
     bar.title = barText(account, flight);
     setChildren(windows, (account.windows ?? []).map((one) => windowBar(one, account.unit)));
-    setText(name, account.id);
-    setText(figures, `${amount(account.spent)} of ${amount(account.granted)}${account.unit ? ` ${account.unit}` : ""}`);
-    setText(pace, paceText(account.pace));
-    pace.dataset.pace = account.pace !== null && account.pace > 1.1 ? "fast" : "even";
+    setText(name, named && account.unit ? `${account.id} (${account.unit})` : account.id);
+    setText(figures, `${amount(account.spent)} of ${withUnit(account.granted, account)}`);
+    const known = flight > EARLY ? account.pace : null;
+    setText(pace, known === null ? "no plan yet" : `${known.toFixed(2)}× plan`);
+    pace.dataset.pace = known !== null && known > 1.1 ? "fast" : "even";
   }
   return { element, update };
 }
@@ -45,8 +47,6 @@ function windowBar({ period, limit, spent, held, ends_at }, unit) {
   const figures = h("span", { class: "window-figures" }, `${amount(spent)} of ${amount(limit)}${unit ? ` ${unit}` : ""}`);
   return h("div", { class: "window" }, h("span", {}, `this ${period}`), bar, figures);
 }
-
-const paceText = (pace) => (pace === null ? "no plan yet" : `${pace.toFixed(2)}× plan`);
 
 function barText(account, flight) {
   const over = account.overrun > 0 ? `, ${amount(account.overrun)} over budget` : "";

@@ -6,7 +6,7 @@ import { standingBadges } from "./badges.js";
 import { statusButtons } from "./changes.js";
 import { h, setText } from "./dom.js";
 import { explain } from "./explain.js";
-import { moment, percent, whole } from "./format.js";
+import { armNames, counted, moment, percent, whole } from "./format.js";
 import { portfolioHref } from "./portfolio.js";
 import { decisionsTab } from "./tab-decisions.js";
 import { ledgerTab } from "./tab-ledger.js";
@@ -73,7 +73,7 @@ export function campaignPage(id, here) {
     setText(status, campaign.status);
     badges.replaceChildren(...standingBadges(budget));
     const { floor_arm: floor } = campaign.config;
-    setText(facts, `${flightText(campaign, budget)}${floor ? ` Must play, floor: ${floor}.` : ""}`);
+    setText(facts, `${flightText(campaign, budget)}${floor ? ` Must play, floor: ${armNames(campaign.config)(floor)}.` : ""}`);
     const { portfolio } = campaign.config;
     shared.hidden = !portfolio;
     if (portfolio && !shared.firstChild) {
@@ -92,11 +92,8 @@ export function campaignPage(id, here) {
   async function changed(message) {
     buttonsFor = "";
     document.activeElement?.blur();
-    try {
-      await load();
-    } finally {
-      notify(message); // once the page shows the change: a dialog that is opened now begins from it
-    }
+    await poller.again(); // not beside a load that began before the change and would draw what was
+    notify(message); // once the page shows the change: a dialog that is opened now begins from it
     reload();
   }
 
@@ -142,7 +139,7 @@ export function campaignPage(id, here) {
     body,
   );
   title(id);
-  watch(load, SECONDS);
+  const poller = watch(load, SECONDS);
   const charts = () => [...tabs.values()].flatMap(({ view }) => view.charts());
   return {
     element,
@@ -158,7 +155,7 @@ function flightText(campaign, budget) {
   const start = campaign.status === "scheduled" ? `Starts ${moment(start_at)}. ` : "";
   const end = end_at ? `, ends ${moment(end_at)}` : ` of ${whole(horizon)} expected`;
   return `${start}Round ${whole(campaign.round)}${end}; ${percent(budget.flight)} of the flight is over. ` +
-    `${whole(campaign.policy_version)} outcomes learnt. Last event ${moment(budget.last_event_at)}.`;
+    `${counted(campaign.policy_version, "outcome")} learnt. Last event ${moment(budget.last_event_at)}.`;
 }
 
 /** Opens the explanation that an address names. */

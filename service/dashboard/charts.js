@@ -125,7 +125,7 @@ export function timeAxis(config, createdAt) {
     of: (point) => point.at,
     start: config.starts_at > createdAt ? config.starts_at : createdAt,
     end: config.ends_at ?? null,
-    layout: { title: titled("date and time (UTC)"), type: "date" },
+    layout: { title: titled("date and time (UTC)"), type: "date", nticks: window.innerWidth < 640 ? 4 : 6 },
   };
 }
 
@@ -154,6 +154,8 @@ export function burnFigure(points, resource, axis, planned, unit) {
   return (colourOf) => {
     const x = [axis.start, ...points.map(axis.of)];
     const granted = points.length ? points.at(-1).granted[resource] : 0;
+    // The budgets of a new campaign are granted one by one, and the first point may be between them.
+    const first = points.find((point) => point.granted[resource] > 0)?.granted[resource] ?? 0;
     return {
       traces: [
         {
@@ -161,7 +163,7 @@ export function burnFigure(points, resource, axis, planned, unit) {
           line: { color: colourOf("--soft"), width: 1.5, dash: "dash" },
         },
         {
-          name: "budget", x, y: [points[0]?.granted[resource] ?? 0, ...points.map((point) => point.granted[resource])],
+          name: "budget", x, y: [first, ...points.map((point) => point.granted[resource] || first)],
           mode: "lines", line: { color: colourOf("--bad"), width: 1, shape: "hv", dash: "dot" },
         },
         {
@@ -177,7 +179,7 @@ export function burnFigure(points, resource, axis, planned, unit) {
   };
 }
 
-export function priceFigure(points, resource, axis, scale, unit) {
+export function priceFigure(points, resource, axis, scale) {
   return (colourOf) => {
     const priced = points.filter((point) => point.prices[resource] !== undefined);
     return {
@@ -191,7 +193,7 @@ export function priceFigure(points, resource, axis, scale, unit) {
       layout: {
         showlegend: false,
         xaxis: { ...axis.layout, range: rangeOf(axis, points) },
-        yaxis: { rangemode: "tozero", nticks: 4, title: titled(`reward per ${unit}`) },
+        yaxis: { rangemode: "tozero", nticks: 4 },
       },
     };
   };
@@ -215,7 +217,7 @@ export function rewardFigure(points, arms, axis, nameOf) {
         line: { color: PALETTE[index % PALETTE.length], width: 1.5 },
       })),
     ],
-    layout: { xaxis: axis.layout, yaxis: { title: titled("reward") } },
+    layout: { xaxis: axis.layout, yaxis: { rangemode: "tozero", title: titled("reward") } },
   });
 }
 
@@ -283,18 +285,19 @@ export function shareFigure(points, arms, axis, nameOf) {
 
 export function lossFigure(losses, resources) {
   const x = losses.map((one) => one.at);
+  const mode = losses.length > 1 ? "lines" : "markers"; // one point makes no line
   return (colourOf) => ({
     traces: [
       {
-        name: "constant prediction (mean reward)", x, y: losses.map((one) => one.reward_guess), mode: "lines",
+        name: "constant prediction (mean reward)", x, y: losses.map((one) => one.reward_guess), mode,
         line: { color: colourOf("--soft"), dash: "dash", width: 1.5 },
       },
       {
-        name: "reward", x, y: losses.map((one) => one.reward_loss), mode: "lines",
+        name: "reward", x, y: losses.map((one) => one.reward_loss), mode,
         line: { color: PALETTE[0], width: 2 },
       },
       ...resources.map((resource, index) => ({
-        name: resource, x, y: losses.map((one) => one.cost_loss[resource]), mode: "lines",
+        name: resource, x, y: losses.map((one) => one.cost_loss[resource]), mode,
         line: { color: PALETTE[(index + 1) % PALETTE.length], width: 1.5 },
       })),
     ],

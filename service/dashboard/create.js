@@ -3,7 +3,9 @@
 import { ROOT, campaignPath, now, request } from "./api.js";
 import { copied, curlOf } from "./connect.js";
 import { h } from "./dom.js";
-import { PERIODS, arm, bodyOf, draftOf, feature, newDraft, resource } from "./draft.js";
+import {
+  PERIODS, arm, bodyOf, draftOf, feature, forgetArm, newDraft, renameArm, renameResource, resource,
+} from "./draft.js";
 import { AMOUNT, COUNT, ID_PATTERN, check, field, select, showErrors } from "./fields.js";
 
 const ID = { required: true, pattern: ID_PATTERN, maxlength: 128, title: "letters, digits and . _ : ~ -, first a letter or digit" };
@@ -82,13 +84,13 @@ function campaignForm(draft, created) {
 const legend = (text, note = null) => [h("legend", {}, text), note ? h("p", { class: "note" }, note) : null];
 
 function remover(items, index, what, redraw) {
-  return h("button", {
+  return h("div", { class: "field" }, h("button", {
     type: "button", "aria-label": `Remove ${what} ${index + 1}`, disabled: items.length === 1,
     onclick: () => {
       items.splice(index, 1);
       redraw();
     },
-  }, "Remove");
+  }, "Remove"));
 }
 
 function adder(label, items, make, redraw) {
@@ -114,7 +116,10 @@ const CONTENTS = {
     ...legend("Resources", "What decisions cost, and how much of it there is. No decision costs more than its max cost."),
     ...draft.resources.map((one, index) => h("div", { class: "item" },
       row(
-        field(`resources.${index}.id`, "Resource", { ...ID }, put(one, "id"), { value: one.id }),
+        field(`resources.${index}.id`, "Resource", ID, (value) => {
+          renameResource(draft, one, value);
+          redraw("arms");
+        }, { value: one.id }),
         field(`resources.${index}.unit`, "Unit", { maxlength: 32 }, put(one, "unit"), { value: one.unit }),
         field(`resources.${index}.budget`, "Budget", { ...AMOUNT, required: true }, put(one, "budget"), { value: one.budget }),
         field(`resources.${index}.max_cost`, "Max cost of a decision", { ...AMOUNT, required: true },
@@ -133,11 +138,20 @@ const CONTENTS = {
     ...legend("Arms", "What a decision chooses from. An arm without a max cost has that of the resource."),
     ...draft.arms.map((one, index) => h("div", { class: "item" },
       row(
-        field(`arms.${index}.id`, "Arm", ID, put(one, "id"), { value: one.id }),
-        field(`arms.${index}.display_name`, "Name", NAME, put(one, "display_name"), { value: one.display_name }),
+        field(`arms.${index}.id`, "Arm", ID, (value) => {
+          renameArm(draft, one, value);
+          redraw("baseline");
+        }, { value: one.id }),
+        field(`arms.${index}.display_name`, "Name", NAME, (value) => {
+          one.display_name = value;
+          redraw("baseline");
+        }, { value: one.display_name }),
         draft.resources.map(({ id }, place) => id && field(`arms.${index}.max_cost.${id}`, `Max cost in ${id}`, AMOUNT,
           put(one.max_cost, id), { value: one.max_cost[id] ?? "", hint: place ? null : "empty: the resource's" })),
-        remover(draft.arms, index, "arm", () => redraw("arms", "baseline"))))),
+        remover(draft.arms, index, "arm", () => {
+          forgetArm(draft, one.id);
+          redraw("arms", "baseline");
+        })))),
     adder("Add an arm", draft.arms, arm, () => redraw("arms", "baseline")),
   ],
 
@@ -181,8 +195,10 @@ const CONTENTS = {
   ],
 
   baseline: (draft, put, { redraw }) => [
-    ...legend("Comparison"),
+    ...legend("Choice and comparison"),
     row(
+      select("floor_arm", "Floor arm", [["", "none"], ...armOptions(draft)], put(draft, "floor"),
+        { value: draft.floor, hint: "at worst it is played; none: a request may get no arm" }),
       select("mode", "Mode", [["live", "live: the policy decides"], ["shadow", "shadow: it watches"]],
         put(draft, "mode"), { value: draft.mode, hint: "shadow: the caller decides, the policy watches" }),
       check("holdout", "Hold-out: a baseline decides a share", (on) => {
@@ -192,10 +208,12 @@ const CONTENTS = {
     draft.holdout.on ? row(
       field("holdout.fraction", "Share in %", { type: "number", min: 0.01, max: 99.99, step: "any", required: true },
         put(draft.holdout, "fraction"), { value: draft.holdout.fraction }),
-      select("holdout.arm", "Baseline", [["", "no arm"], ...draft.arms.map(({ id }) => [id, id])], put(draft.holdout, "arm"),
+      select("holdout.arm", "Baseline", [["", "no arm"], ...armOptions(draft)], put(draft.holdout, "arm"),
         { value: draft.holdout.arm })) : null,
   ],
 };
+
+const armOptions = (draft) => draft.arms.map(({ id, display_name: name }) => [id, name || id]);
 
 function notes(draft, put) {
   const area = h("textarea", { id: "field-metadata", rows: 2, placeholder: "owner: growth" });
@@ -216,7 +234,7 @@ function featureItem(one, index, draft, put, redraw) {
       field(`${path}.max`, "To", number, put(one, "max"), { value: one.max }),
     ],
     category: [field(`${path}.values`, "Values", { required: true }, put(one, "values"),
-      { value: one.values, hint: "separated by commas" })],
+      { value: one.values, hint: "separated by commas", broad: true })],
     hash: [field(`${path}.buckets`, "Buckets", COUNT, put(one, "buckets"), { value: one.buckets })],
   };
   return h("div", { class: "item", dataset: { path } }, row(

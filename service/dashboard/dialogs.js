@@ -5,6 +5,15 @@ import { h } from "./dom.js";
 /** Opens a dialog that removes itself when it is closed, and then calls `closed`. */
 export function openDialog(label, { wide = false, closed = () => {} } = {}, ...children) {
   const dialog = h("dialog", { class: wide ? "wide" : null, "aria-label": label }, ...children);
+  // The event "close" comes later: until then a secret that the dialog shows would still be in the page.
+  dialog.close = () => {
+    HTMLDialogElement.prototype.close.call(dialog);
+    dialog.remove();
+  };
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    dialog.close();
+  });
   dialog.addEventListener("close", () => {
     dialog.remove();
     closed();

@@ -2,7 +2,7 @@
 
 export const PERIODS = ["hour", "day", "week", "month"];
 const SERVED = ["id", "display_name", "metadata", "arms", "resources", "horizon", "starts_at", "ends_at", "timezone",
-  "context", "reward", "feedback", "holdout", "mode", "seed"];
+  "context", "reward", "feedback", "holdout", "mode", "null_arm", "floor_arm", "seed"];
 
 /** Returns a draft that can be created as it is. */
 export function newDraft(today) {
@@ -15,7 +15,7 @@ export function newDraft(today) {
     features: [{ ...feature("device"), type: "category", values: "mobile, desktop" }], dimension: null,
     reward: { min: "0", max: "1" },
     feedback: { ttl_seconds: "3600", missing_reward: "0", missing_cost: "hold" },
-    holdout: { on: false, fraction: "5", arm: "" }, mode: "live", rest: {}, terms: {},
+    holdout: { on: false, fraction: "5", arm: "" }, mode: "live", floor: "", rest: {}, terms: {},
   };
 }
 
@@ -60,9 +60,33 @@ export function draftOf(config, nowMs) {
       on: Boolean(config.holdout), fraction: text(100 * (config.holdout?.fraction ?? 0.05)),
       arm: text(config.holdout?.arm),
     },
-    mode: config.mode ?? "live",
+    mode: config.mode ?? "live", floor: text(config.floor_arm),
     rest: Object.fromEntries(Object.entries(config).filter(([name]) => !SERVED.includes(name))),
   };
+}
+
+/** Gives an arm another id, also where the draft refers to it. */
+export function renameArm(draft, one, id) {
+  if (draft.holdout.arm === one.id) draft.holdout.arm = id;
+  if (draft.floor === one.id) draft.floor = id;
+  one.id = id;
+}
+
+/** Refers to an arm no more. */
+export function forgetArm(draft, id) {
+  if (draft.holdout.arm === id) draft.holdout.arm = "";
+  if (draft.floor === id) draft.floor = "";
+}
+
+/** Gives a resource another id, also in the max costs of arms. */
+export function renameResource(draft, one, id) {
+  for (const { max_cost: costs } of draft.arms) {
+    if (one.id in costs && !(id in costs)) {
+      costs[id] = costs[one.id];
+      delete costs[one.id];
+    }
+  }
+  one.id = id;
 }
 
 /** Leaves out what is empty. */
@@ -137,6 +161,7 @@ export function bodyOf(draft) {
     },
     ...(draft.holdout.on ? { holdout: holdoutOf(draft.holdout) } : {}),
     ...(draft.mode === "live" ? {} : { mode: draft.mode }),
+    ...(draft.floor ? { null_arm: "last_resort", floor_arm: draft.floor } : {}),
     ...draft.rest,
   };
 }

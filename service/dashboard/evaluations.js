@@ -3,9 +3,9 @@
 import { adminPath, request } from "./api.js";
 import { openDialog } from "./dialogs.js";
 import { h, setText } from "./dom.js";
-import { evaluationReport, requestText } from "./report.js";
+import { evaluationReport, namesOf, requestText } from "./report.js";
 import { newest } from "./tables.js";
-import { amount, fullMoment, moment, percent } from "./format.js";
+import { armNames, fullMoment, moment, percent, withUnit } from "./format.js";
 
 const LISTED = 5;
 const RUNNING_SECONDS = 1;
@@ -13,8 +13,8 @@ const IDLE_SECONDS = 6;
 
 const isOver = (one) => one.status === "done" || one.status === "failed";
 
-/** Returns the section's body; the page calls `load` every `seconds()`. */
-export function evaluationsList(id, { notify, failed }) {
+/** Returns the section's body; the page calls `load` every `seconds()`. `config()` is the campaign's configuration. */
+export function evaluationsList(id, { notify, failed, config }) {
   const path = adminPath(id, "evaluations");
   const report = h("div", { class: "report" });
   const heading = h("h3", { tabindex: "-1" });
@@ -26,7 +26,7 @@ export function evaluationsList(id, { notify, failed }) {
   let running = null; // the id of the one last shown as running
 
   const listed = newest({
-    label: "Evaluations", path, limit: LISTED, key: "id", failed, columns: columns(choose),
+    label: "Evaluations", path, limit: LISTED, key: "id", failed, columns: columns(choose, (one) => requestText(one, namesOf(config()))),
     empty: "No evaluations yet.",
     loaded: (found) => {
       items = found;
@@ -60,14 +60,14 @@ export function evaluationsList(id, { notify, failed }) {
     reported = null;
     if (!isOver(view)) {
       running = view.id;
-      setText(heading, `${requestText(view.request)}: ${statusText(view)}`);
+      setText(heading, `${requestText(view.request, namesOf(config()))}: ${statusText(view)}`);
       progress.value = view.progress;
       if (!waiting.isConnected) report.replaceChildren(waiting);
       return;
     }
     if (running === view.id) notify(view.status === "done" ? "The evaluation is done." : "The evaluation failed.");
     running = null;
-    const made = evaluationReport(view);
+    const made = evaluationReport(view, namesOf(config()));
     reported = { id: view.id, charts: made.charts };
     report.replaceChildren(...made.elements);
     await made.draw();
@@ -104,15 +104,15 @@ function statusText(one) {
   return one.status === "failed" && one.error ? `failed: ${one.error.code}` : one.status;
 }
 
-function columns(choose) {
+function columns(choose, textOf) {
   const button = (one) => h("button", {
     type: "button", dataset: { evaluation: one.id }, "aria-pressed": "false",
-    "aria-label": `Show the report of ${requestText(one.request)}, requested at ${moment(one.created_at)}`,
+    "aria-label": `Show the report of ${textOf(one.request)}, requested at ${moment(one.created_at)}`,
     onclick: () => choose(one),
   }, "Show");
   return [
     ["Requested", (one) => h("span", { title: fullMoment(one.created_at) }, moment(one.created_at)), "short"],
-    ["Evaluation", (one) => requestText(one.request), "why"],
+    ["Evaluation", (one) => textOf(one.request), "why"],
     ["Status", (one) => h("span", { class: one.status === "failed" ? "bad" : null }, statusText(one)), "short"],
     ["Report", button],
   ];
@@ -131,7 +131,8 @@ export function newEvaluation(campaign, done) {
     wrong.textContent = message;
     wrong.hidden = false;
   };
-  const arms = campaign.config.arms.map((arm) => h("option", { value: arm.id }, arm.id));
+  const nameOf = armNames(campaign.config);
+  const arms = campaign.config.arms.map(({ id }) => h("option", { value: id }, nameOf(id)));
   const arm = h("select", { id: "evaluation-arm" }, h("option", { value: "" }, "none"), arms);
   const uniform = h("input", { type: "checkbox", id: "evaluation-uniform", checked: true });
   const preset = choice("evaluation-preset", ["practical", "paper", "authors"], "none");
@@ -186,7 +187,7 @@ export function newEvaluation(campaign, done) {
     budgets.map(({ account, input }) =>
       h("div", { class: "field" },
         h("label", { for: input.id }, `Budget of ${account.id}`), input,
-        h("small", {}, `currently ${amount(account.granted)}`))),
+        h("small", {}, `currently ${withUnit(account.granted, account)}`))),
     wrong,
     h("div", { class: "answers" },
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),

@@ -1,9 +1,11 @@
 // The explanation of one decision: the request, the predictions for every arm, the outcome.
 
-import { adminPath, request } from "./api.js";
+import { adminPath, campaignPath, request } from "./api.js";
 import { openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
-import { REASONS, STATUSES, WHY_NOT, amounts, figure, fullMoment, moment, percent, whole } from "./format.js";
+import {
+  REASONS, STATUSES, WHY_NOT, amounts, armNames, counted, figure, fullMoment, moment, percent, unitNames, whole,
+} from "./format.js";
 import { badged, table } from "./tables.js";
 
 /** Shows a decision in a dialog; calls `closed` when that is closed. */
@@ -17,38 +19,41 @@ export async function explain(campaignId, decisionId, closed) {
     body,
   );
   try {
-    const decided = await request(adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`));
-    body.replaceChildren(...elementsOf(decided));
+    const path = adminPath(campaignId, `decisions/${encodeURIComponent(decisionId)}`);
+    const [decided, { config }] = await Promise.all([request(path), request(campaignPath(campaignId))]);
+    body.replaceChildren(...elementsOf(decided, {
+      arm: armNames(config), unit: unitNames(config), holdout: Boolean(config.holdout),
+    }));
   } catch (error) {
     body.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message));
   }
   return dialog;
 }
 
-function elementsOf(decided) {
+function elementsOf(decided, names) {
   return [
-    h("p", { class: "verdict" }, ...verdict(decided)),
+    h("p", { class: "verdict" }, ...verdict(decided, names)),
     facts({
       Decision: decided.decision_id,
       Round: whole(decided.round),
       Time: h("span", { title: fullMoment(decided.decided_at) }, moment(decided.decided_at)),
       Status: STATUSES[decided.status] ?? decided.status,
-      Hold: amounts(decided.hold),
-      "Learnt before": `${whole(decided.policy_version)} outcomes`,
+      Hold: amounts(decided.hold, names.unit),
+      "Learnt before": counted(decided.policy_version, "outcome"),
     }),
     h("h3", {}, "Arms"),
-    ...armsOf(decided),
+    ...armsOf(decided, names),
     h("h3", {}, "Request"),
-    facts(context(decided)),
+    facts(context(decided, names)),
     h("h3", {}, "Outcomes"),
-    ...outcomes(decided),
+    ...outcomes(decided, names),
   ];
 }
 
-function verdict(decided) {
+function verdict(decided, names) {
   const reason = REASONS[decided.reason] ?? decided.reason;
   if (decided.arm === null && decided.reason !== "policy") return [h("b", {}, "No arm"), `: ${reason}.`];
-  return [h("b", {}, decided.arm ?? "No arm"), `, ${reason} with probability ${percent(decided.probability, 1)}.`];
+  return [h("b", {}, decided.arm === null ? "No arm" : names.arm(decided.arm)), `, ${reason} with probability ${percent(decided.probability, 1)}.`];
 }
 
 function facts(pairs) {
@@ -56,16 +61,16 @@ function facts(pairs) {
   return h("dl", { class: "facts" }, rows);
 }
 
-function context(decided) {
+function context(decided, names) {
   const given = Array.isArray(decided.context) ? { context: decided.context.join(", ") } : decided.context;
   const pairs = Object.fromEntries(Object.entries(given).map(([name, value]) => [name, String(value)]));
-  if (decided.exclude.length) pairs["excluded by the request"] = decided.exclude.join(", ");
-  if (decided.max_cost) pairs["max cost of the request"] = amounts(decided.max_cost);
-  for (const [arm, costs] of Object.entries(decided.max_costs ?? {})) pairs[`max cost of ${arm}`] = amounts(costs);
+  if (decided.exclude.length) pairs["excluded by the request"] = decided.exclude.map(names.arm).join(", ");
+  if (decided.max_cost) pairs["max cost of the request"] = amounts(decided.max_cost, names.unit);
+  for (const [arm, costs] of Object.entries(decided.max_costs ?? {})) pairs[`max cost of ${names.arm(arm)}`] = amounts(costs, names.unit);
   return pairs;
 }
 
-function armsOf(decided) {
+function armsOf(decided, names) {
   const { arms, prices, gamma } = decided.explanation;
   if (!arms.length) return [h("p", {}, "There are too many arms to store the predictions for each.")];
   const priced = (arm) => Object.entries(arm.cost).reduce((sum, [name, cost]) => sum + prices[name] * cost, 0);
@@ -82,27 +87,29 @@ function armsOf(decided) {
       ...arm, priced: priced(arm), chosen: arm.id === decided.arm, best: arm.score === best && arm.eligible,
     })),
     {
-      id: "no arm", reward: 0, cost: {}, priced: 0, score: nullScore, probability: nullProbability,
+      id: null, reward: 0, cost: {}, priced: 0, score: nullScore, probability: nullProbability,
       chosen: decided.arm === null, best: nullScore === best, why_not: null, eligible: true,
     },
   ];
   const columns = [
-    ["Arm", (arm) => badged(arm.id, arm.chosen && "chosen")],
+    ["Arm", (arm) => h("span", { title: arm.id },
+      badged(arm.id === null ? "no arm" : names.arm(arm.id), arm.chosen && "chosen"))],
     ["Predicted reward", (arm) => figure(arm.reward), "number"],
-    ["Predicted cost", (arm) => amounts(arm.cost)],
+    ["Predicted cost", (arm) => amounts(arm.cost, names.unit)],
     ["Priced cost", (arm) => figure(arm.priced), "number"],
     ["Score", (arm) => h("span", { class: arm.best ? "best" : null }, figure(arm.score)), "number"],
     ["Probability", (arm) => probability(arm.probability), "number"],
     ["Why not", (arm) => whyNot(arm, best), "why"],
   ];
-  const quoted = Object.entries(prices).map(([name, price]) => `${figure(price)} per ${name}`).join(", ");
+  const quoted = Object.entries(prices).map(([name, price]) => `${figure(price)} per ${names.unit(name)}`).join(", ");
   return [
     table("Arms of this decision", columns, shown, (arm) => ({ class: arm.chosen ? "chosen" : null })),
     h("p", { class: "note" },
       "Score = predicted reward − priced cost + a constant that is the same for all arms. ",
       `Priced cost = Σ price × predicted cost, with prices ${quoted || "0"}. `,
       "The arm with the best score has the highest probability; the further an arm is behind, the lower it is ",
-      `(γ = ${figure(gamma)}). Rewards are scaled to 0–1.`),
+      `(γ = ${figure(gamma)}). ${names.holdout ? "The hold-out adds its share to its baseline. " : ""}`,
+      "Rewards are scaled to 0–1."),
   ];
 }
 
@@ -110,6 +117,7 @@ function whyNot(arm, best) {
   if (arm.why_not) return WHY_NOT[arm.why_not] ?? arm.why_not;
   if (arm.best || !Number.isFinite(best)) return arm.best ? "has the best score" : "";
   if (arm.score > best) return "last resort";
+  if (arm.id === null && arm.probability < 1e-9) return "played only where it has the best score";
   return arm.score < best ? `${figure(best - arm.score)} behind the best score` : "as good as the best";
 }
 
@@ -120,14 +128,14 @@ function probability(share) {
   return h("span", { class: "chance" }, bar, percent(share, 1));
 }
 
-function outcomes(decided) {
+function outcomes(decided, names) {
   if (decided.arm === null) return [h("p", {}, "No arm was played, so no outcome is expected.")];
   if (!decided.outcomes.length) return [h("p", {}, `None yet. The hold expires at ${moment(decided.expires_at)}.`)];
   const columns = [
     ["Time", (one) => moment(one.at)],
     ["Kind", (one) => one.kind],
     ["Reward", (one) => figure(one.reward), "number"],
-    ["Costs", (one) => (one.costs ? amounts(one.costs) : "–")],
+    ["Costs", (one) => (one.costs ? amounts(one.costs, names.unit) : "–")],
     ["Learnt", (one) => (one.learned ? "yes" : "no")],
     ["Warnings", (one) => one.warnings.join(", ").replaceAll("_", " ") || "–"],
   ];

@@ -7,10 +7,10 @@ export const AMOUNT = { type: "number", step: 0.000001, min: 0, max: 9e9, inputm
 export const COUNT = { type: "number", step: 1, min: 1, inputmode: "numeric" };
 
 /** Returns a labelled input for `path` ("resources.0.budget"); `changed(value)` gets its text. */
-export function field(path, label, attributes, changed, { hint = null, value = "" } = {}) {
+export function field(path, label, attributes, changed, { hint = null, value = "", broad = false } = {}) {
   const id = `field-${path.replaceAll(".", "-")}`;
   const input = h("input", { id, autocomplete: "off", spellcheck: "false", ...attributes, value });
-  return wrapped(path, label, input, changed, hint);
+  return wrapped(path, label, input, changed, hint, broad ? "field broad" : "field");
 }
 
 /** Returns a labelled choice of [value, text] pairs. */
@@ -28,8 +28,8 @@ export function check(path, label, changed, checked) {
   return h("div", { class: "field", dataset: { path } }, h("label", { class: "check", for: id }, input, ` ${label}`));
 }
 
-function wrapped(path, label, input, changed, hint) {
-  const wrapper = h("div", { class: "field", dataset: { path } }, h("label", { for: input.id }, label), input,
+function wrapped(path, label, input, changed, hint, kind = "field") {
+  const wrapper = h("div", { class: kind, dataset: { path } }, h("label", { for: input.id }, label), input,
     hint ? h("small", {}, hint) : null);
   input.addEventListener("input", () => {
     complain(wrapper, input, "");

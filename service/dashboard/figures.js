@@ -1,7 +1,7 @@
 // The figures at the top of a campaign: what it earned, what that cost, and how it compares with the hold-out.
 
 import { h } from "./dom.js";
-import { amount, figure, percent, signed, unitOf, whole } from "./format.js";
+import { amount, armNames, counted, figure, percent, signed, unitOf, whole } from "./format.js";
 
 const PER_DECISIONS = 1000;
 
@@ -23,7 +23,7 @@ export function figuresRow() {
   }
 
   function compare(report, campaign) {
-    compared = report ? comparison(report, campaign.accounts) : [];
+    compared = report ? comparison(report, campaign) : [];
     show();
   }
   return { element, update, compare };
@@ -37,7 +37,7 @@ export function earnings(points, accounts) {
   const plays = points.reduce((sum, point) => sum + point.plays, 0);
   const each = (value) => accounts.map((account) => value(last?.spent[account.id] ?? 0, account)).join("\n");
   return [
-    ["Reward", figure(reward, 4), `of ${whole(decisions)} decisions`],
+    ["Reward", figure(reward, 4), `of ${counted(decisions, "decision")}`],
     [`Reward per ${whole(PER_DECISIONS)} decisions`, decisions ? figure((PER_DECISIONS * reward) / decisions) : "–"],
     ["Spend", each((spent, account) => `${amount(spent)} ${unitOf(account)}`)],
     ["Cost per reward", reward > 0 ? each((spent, account) => `${amount(spent / reward)} ${unitOf(account)}`) : "–"],
@@ -45,8 +45,8 @@ export function earnings(points, accounts) {
   ];
 }
 
-function comparison({ arm, level, uplift }, accounts) {
-  const baseline = arm === null ? "no arm" : arm;
+function comparison({ arm, level, uplift }, { accounts, config }) {
+  const baseline = arm === null ? "no arm" : armNames(config)(arm);
   const against = (difference) => {
     if (difference.value === null) return `too few outcomes to compare with ${baseline}`;
     if (difference.lower === null) return `against ${baseline}; too few outcomes for an interval`;

@@ -3,7 +3,10 @@
 const formats = new Map();
 
 function format(decimals) {
-  if (!formats.has(decimals)) formats.set(decimals, new Intl.NumberFormat("en", { maximumFractionDigits: decimals }));
+  if (!formats.has(decimals)) {
+    const { format: text } = new Intl.NumberFormat("en", { maximumFractionDigits: decimals });
+    formats.set(decimals, { format: (value) => text(value).replace("-", "−") });
+  }
   return formats.get(decimals);
 }
 
@@ -27,8 +30,7 @@ export function figure(value, digits = 3) {
 /** Formats an interval. */
 export function interval(lower, upper, digits = 3) {
   if (lower === null && upper === null) return "–";
-  const end = (value) => figure(value, digits).replace(/^-/, "−");
-  return `${end(lower)} to ${end(upper)}`;
+  return `${figure(lower, digits)} to ${figure(upper, digits)}`;
 }
 
 /** Formats a difference with its sign. */
@@ -42,23 +44,37 @@ export function signed(value) {
 export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const whole = (value) => format(0).format(value);
+
+/** Formats a number of things: "1 outcome", "2 outcomes". */
+export const counted = (count, thing) => `${whole(count)} ${thing}${count === 1 ? "" : "s"}`;
+
 export const percent = (share, decimals = 0) => `${format(decimals).format(100 * share)}\u00a0%`;
 
-/** Formats amounts by resource: "0.031 usd, 1 impressions". */
-export function amounts(byResource) {
-  const terms = Object.entries(byResource ?? {}).map(([name, value]) => `${amount(value)} ${name}`);
+/** Formats amounts by resource: "0.031 USD, 1 impressions"; `unit` is from `unitNames`. */
+export function amounts(byResource, unit = (id) => id) {
+  const terms = Object.entries(byResource ?? {}).map(([name, value]) => `${amount(value)} ${unit(name)}`);
   return terms.length ? terms.join(", ") : "–";
 }
 
 /** Formats signed amounts, without zeros. */
-export function movement(byResource) {
+export function movement(byResource, unit = (id) => id) {
   const nonzero = Object.entries(byResource ?? {}).filter(([, value]) => value !== 0);
-  const term = ([name, value]) => `${value > 0 ? "+" : "−"}${amount(Math.abs(value))} ${name}`;
+  const term = ([name, value]) => `${value > 0 ? "+" : "−"}${amount(Math.abs(value))} ${unit(name)}`;
   return nonzero.map(term).join(", ") || "–";
 }
 
 /** Returns what amounts of a resource count: its unit, or its id without one. */
 export const unitOf = (resource) => resource.unit ?? resource.id;
+
+/** Returns a function from a resource's id to what its amounts count, which differs between resources. */
+export function unitNames({ resources }) {
+  const alone = (one) => resources.every((other) => other.id === one.id || unitOf(other) !== unitOf(one));
+  const names = new Map(resources.map((one) => [one.id, alone(one) ? unitOf(one) : `${unitOf(one)} (${one.id})`]));
+  return (id) => names.get(id) ?? id;
+}
+
+/** Formats an amount of an account, with its unit if it has one. */
+export const withUnit = (value, { unit }) => (unit ? `${amount(value)} ${unit}` : amount(value));
 
 /** Returns a function from an arm's id to the name that people read. */
 export function armNames(config) {

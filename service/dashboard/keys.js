@@ -6,36 +6,20 @@ import { confirmDialog, openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
 import { field, select, showErrors } from "./fields.js";
 import { fullMoment, moment, whole } from "./format.js";
-import { newest, table } from "./tables.js";
+import { listPage } from "./list-page.js";
+import { newest } from "./tables.js";
 
 const SECONDS = 10;
 const ROWS = 50;
 const ROLES = [["decider", "decider: asks and reports"], ["reader", "reader: sees everything"], ["admin", "admin: changes everything"]];
 
 /** Returns the page of all keys: create, show once, revoke. */
-export function keysPage({ watch, title, notify }) {
-  title("Keys");
-  const heading = h("h1", { tabindex: "-1" }, "Keys");
-  const place = h("div", { class: "card" }, h("p", { class: "empty" }, "Loading…"));
-  const made = h("button", { type: "button", class: "primary", onclick: () => createKey(() => poller.again()) }, "New key…");
-  let shownFor = "";
-
-  async function load() {
-    const begin = performance.now();
-    const { items } = await request("admin/keys?limit=1000");
-    const took = performance.now() - begin;
-    if (JSON.stringify(items) !== shownFor) {
-      shownFor = JSON.stringify(items);
-      place.replaceChildren(items.length
-        ? table("Keys", columns((key) => revoke(key, notify, () => poller.again())), items)
-        : h("p", { class: "empty" }, "No keys yet. Give each service and each person a key of their own."));
-    }
-    return took;
-  }
-  const poller = watch(load, SECONDS);
-  const element = h("div", {}, h("p", { class: "back" }, h("a", { href: "#/" }, "← All campaigns")),
-    h("div", { class: "campaign-head" }, heading, made), place);
-  return { element, heading };
+export function keysPage(page) {
+  return listPage(page, {
+    name: "Keys", path: "admin/keys", seconds: SECONDS, button: "New key…", create: createKey,
+    columns: (done) => columns((key) => revoke(key, page.notify, done)),
+    empty: "No keys yet. Give each service and each person a key of their own.",
+  });
 }
 
 function columns(ask) {
@@ -47,7 +31,7 @@ function columns(ask) {
     ["Role", (key) => key.role],
     ["Campaigns", (key) => key.campaigns?.join(", ") ?? "all"],
     ["Requests a second", (key) => (key.requests_per_second === null ? "any" : whole(key.requests_per_second)), "number"],
-    ["Created", (key) => at(key.created_at)],
+    ["Created", (key) => at(key.created_at), "short"],
     ["Id", (key) => h("span", { class: "id" }, key.id)],
     ["Revoke", revoked],
   ];
@@ -59,8 +43,8 @@ function revoke(key, notify, done) {
     button: "Revoke permanently", danger: true,
     act: async () => {
       await request(`admin/keys/${encodeURIComponent(key.id)}`, { method: "DELETE" });
+      await done();
       notify(`${key.name} is revoked.`);
-      done();
     },
   });
 }
@@ -121,7 +105,7 @@ export function auditPage({ watch, title, failed }) {
       ["Campaign", (one) => (one.campaign_id
         ? h("a", { href: `#/campaigns/${encodeURIComponent(one.campaign_id)}` }, one.campaign_id) : "–")],
       ["What", (one) => h("details", {}, h("summary", {}, "Show"),
-        h("pre", { tabindex: 0, "aria-label": `Change ${one.number}` }, JSON.stringify(one.body, null, 2))), "why"],
+        h("pre", { tabindex: 0, "aria-label": `Change ${one.number}` }, JSON.stringify(one.body, null, 2))), "why body"],
     ],
   });
   watch(list.load, SECONDS);

@@ -120,7 +120,7 @@ export function changeLimits(campaign, done) {
 export function changeHoldout(campaign, done) {
   const { holdout, arms } = campaign.config;
   const now = { on: Boolean(holdout), fraction: String(100 * (holdout?.fraction ?? 0.05)), arm: holdout?.arm ?? "" };
-  const options = [["", "no arm"], ...arms.filter((arm) => !arm.retired).map(({ id }) => [id, id])];
+  const options = [["", "no arm"], ...arms.filter((arm) => !arm.retired).map(({ id, display_name: name }) => [id, name ?? id])];
   patchDialog({
     campaign, done, title: `Hold-out of ${campaign.id}`, message: `The hold-out of ${campaign.id} was changed.`,
     fields: [

@@ -14,6 +14,7 @@ export function portfolioPage(id, { watch, title }) {
   const facts = h("p", { class: "flight" });
   const cards = h("div", { class: "cards-grid" });
   const resources = new Map();
+  const members = new Map(); // rows stay, with the focus on their links
   const rows = h("tbody");
 
   async function load() {
@@ -24,7 +25,7 @@ export function portfolioPage(id, { watch, title }) {
     setText(facts, `${whole(found.rounds)} decisions of ${whole(found.expected_rounds)} expected; ` +
       `${percent(share)} of the decisions are made.`);
     setChildren(cards, found.resources.map((account) => card(account, share)));
-    rows.replaceChildren(...found.campaigns.map(row));
+    setChildren(rows, found.campaigns.map(row));
     return took;
   }
 
@@ -38,6 +39,17 @@ export function portfolioPage(id, { watch, title }) {
     const pace = share && account.granted ? account.spent / account.granted / share : null;
     bar.update({ ...account, pace }, share);
     setText(value, `One more unit is worth ${figure(account.marginal_value)} in reward.`);
+    return element;
+  }
+
+  function row({ campaign_id: name, status, spent, held }) {
+    if (!members.has(name)) {
+      const link = h("a", { href: `#/campaigns/${encodeURIComponent(name)}` }, name);
+      const texts = [h("td"), h("td"), h("td")];
+      members.set(name, { texts, element: h("tr", {}, h("td", {}, link), ...texts) });
+    }
+    const { texts, element } = members.get(name);
+    [status, amounts(spent), amounts(held)].forEach((text, at) => setText(texts[at], text));
     return element;
   }
 
@@ -59,9 +71,4 @@ export function portfolioPage(id, { watch, title }) {
   title(id);
   watch(load, SECONDS);
   return { element, heading };
-}
-
-function row({ campaign_id: id, status, spent, held }) {
-  const link = h("a", { href: `#/campaigns/${encodeURIComponent(id)}` }, id);
-  return h("tr", {}, h("td", {}, link), ...[status, amounts(spent), amounts(held)].map((text) => h("td", {}, text)));
 }

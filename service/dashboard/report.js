@@ -3,7 +3,7 @@
 import { chart, flightsFigure } from "./charts.js";
 import { h } from "./dom.js";
 import { fact, table } from "./tables.js";
-import { amounts, capitalized, duration, figure, interval, moment, percent, whole } from "./format.js";
+import { amounts, armNames, capitalized, counted, duration, figure, interval, moment, percent, unitNames, whole } from "./format.js";
 
 const ESTIMATORS = [["Doubly robust", "dr"], ["Self-normalised", "snips"], ["Inverse propensity", "ips"]];
 
@@ -18,33 +18,35 @@ const LEFT_OUT = {
 // With fewer effective rounds an estimate of a whole flight says nothing.
 const EFFECTIVE_ROUNDS_MIN = 100;
 
-/** Returns a candidate's name. */
-export function candidateText(candidate) {
-  if (candidate.type === "fixed") return `always ${candidate.arm}`;
+/** Returns the names of a configuration's arms and units. */
+export const namesOf = (config) => ({ arm: armNames(config), unit: unitNames(config) });
+
+function candidateText(candidate, names) {
+  if (candidate.type === "fixed") return `always ${names.arm(candidate.arm)}`;
   if (candidate.type === "uniform") return "all arms equally often";
   const kind = [candidate.policy?.preset, candidate.policy?.oracle?.kind].filter(Boolean).join(", ");
   return kind ? `another policy (${kind})` : "another policy";
 }
 
 /** Returns a request as one line. */
-export function requestText(request) {
-  const policies = [...request.candidates.map(candidateText), ...(request.what_if ? ["its own policy"] : [])];
-  const budgets = Object.keys(request.budgets).length ? ` with ${amounts(request.budgets)}` : "";
+export function requestText(request, names) {
+  const policies = [...request.candidates.map((one) => candidateText(one, names)), ...(request.what_if ? ["its own policy"] : [])];
+  const budgets = Object.keys(request.budgets).length ? ` with ${amounts(request.budgets, names.unit)}` : "";
   return capitalized(policies.join("; ") + budgets);
 }
 
 /** Returns the elements and charts of a finished evaluation, and `draw` to call once they are on the page. */
-export function evaluationReport(view) {
-  const head = h("div", { class: "card" }, h("h3", { tabindex: "-1" }, requestText(view.request)));
+export function evaluationReport(view, names) {
+  const head = h("div", { class: "card" }, h("h3", { tabindex: "-1" }, requestText(view.request, names)));
   if (view.status === "failed") {
     const { code, message } = view.error;
     head.append(h("p", { class: "wrong" }, `The evaluation failed: ${message} (${code}).`));
     return { elements: [head], charts: [], draw: async () => {} };
   }
   const { result } = view;
-  head.append(...headElements(view, result));
-  const candidates = result.candidates.map((one) => candidateCard(one, result));
-  const flights = result.what_if ? flightsCard(result) : null;
+  head.append(...headElements(view, result, names));
+  const candidates = result.candidates.map((one) => candidateCard(one, result, names));
+  const flights = result.what_if ? flightsCard(result, names) : null;
   return {
     elements: [head, ...candidates, ...(flights ? [flights.element] : [])],
     charts: flights?.charts ?? [],
@@ -52,15 +54,15 @@ export function evaluationReport(view) {
   };
 }
 
-function headElements(view, result) {
+function headElements(view, result, names) {
   const leftOut = Object.entries(result.left_out).filter(([, count]) => count > 0);
   const leftOutText = leftOut.map(([why, count]) => `${whole(count)} ${LEFT_OUT[why] ?? why}`).join(", ");
   const took = (Date.parse(view.finished_at) - Date.parse(view.started_at)) / 1000;
   const shown = [
     ["Rounds of the log", whole(result.rounds)],
     ["Left out", leftOutText || "none"],
-    ["As logged, per round", `${figure(result.logged.reward)} reward, ${amounts(result.logged.costs)}`],
-    ["Budgets", amounts(result.budgets)],
+    ["As logged, per round", `${figure(result.logged.reward)} reward, ${amounts(result.logged.costs, names.unit)}`],
+    ["Budgets", amounts(result.budgets, names.unit)],
     ["Finished", `${moment(view.finished_at)}, after ${duration(took)}`],
   ];
   return [
@@ -72,20 +74,20 @@ function headElements(view, result) {
   ];
 }
 
-function candidateCard(one, result) {
+function candidateCard(one, result, names) {
   const { estimates } = one;
   const costs = Object.entries(result.logged.costs);
   const quantity = (name, logged, of) => ({ name, logged, of: (estimator) => of(estimates[estimator]) });
   const rows = [
     quantity("reward", result.logged.reward, (found) => found.reward),
-    ...costs.map(([name, logged]) => quantity(name, logged, (found) => found.costs[name])),
+    ...costs.map(([name, logged]) => quantity(names.unit(name), logged, (found) => found.costs[name])),
   ];
   const columns = [
     ["Per round", (row) => h("b", {}, row.name)],
     ["As logged", (row) => figure(row.logged), "number"],
     ...ESTIMATORS.map(([title, name]) => [title, (row) => estimateCell(row.of(name)), "number"]),
   ];
-  const name = capitalized(candidateText(one.candidate));
+  const name = capitalized(candidateText(one.candidate, names));
   const warnings = one.warnings.map(({ text }) => h("li", { dataset: { level: "warning" } }, `${capitalized(text)}.`));
   return h(
     "article",
@@ -105,7 +107,7 @@ function verdict(one, { rounds }) {
 }
 
 const notEnough = (effective, rounds) =>
-  `Not enough data: ${whole(effective)} effective rounds of ${whole(rounds)} in the log, and at least ` +
+  `Not enough data: ${counted(Math.round(effective), "effective round")} of ${whole(rounds)} in the log, and at least ` +
   `${whole(EFFECTIVE_ROUNDS_MIN)} are needed.`;
 
 function estimateCell(found) {
@@ -118,7 +120,7 @@ function estimateCell(found) {
   );
 }
 
-function flightsCard({ what_if: whatIf, budgets, rounds: count }) {
+function flightsCard({ what_if: whatIf, budgets, rounds: count }, { unit }) {
   if (count < EFFECTIVE_ROUNDS_MIN) {
     const element = h("article", { class: "card", "aria-label": "Its own policy" },
       h("h3", { class: "candidate" }, "Its own policy"), h("p", { class: "scarce" }, notEnough(count, count)));
@@ -135,8 +137,8 @@ function flightsCard({ what_if: whatIf, budgets, rounds: count }) {
   };
   const reward = place("Cumulative reward", "Reward over the rounds of the log", (one) => one.reward);
   const perResource = Object.keys(changed.spent).flatMap((name) => [
-    place(`Cumulative ${name} spent`, `${name} spent over the rounds`, (one) => one.spent[name], budgets[name]),
-    place(`Value of one more ${name}, in reward`, `Value of one more ${name} over the rounds`,
+    place(`Cumulative ${unit(name)} spent`, `${name} spent over the rounds`, (one) => one.spent[name], budgets[name]),
+    place(`Value of one more ${unit(name)}, in reward`, `Value of one more ${name} over the rounds`,
       (one) => one.marginal_value?.[name] ?? null),
   ]);
   const shown = [

@@ -3,7 +3,7 @@
 import { ROOT, adminPath } from "./api.js";
 import { copyButton, curlOf } from "./connect.js";
 import { h } from "./dom.js";
-import { NO_ARM, STATUSES, amounts, armNames, figure, fullMoment, moment, percent } from "./format.js";
+import { NO_ARM, STATUSES, amounts, armNames, figure, fullMoment, moment, percent, unitNames } from "./format.js";
 import { newest, section } from "./tables.js";
 
 const ROWS = window.innerWidth < 640 ? 8 : 25;
@@ -11,6 +11,7 @@ const ROWS = window.innerWidth < 640 ? 8 : 25;
 export function decisionsTab({ id, failed }) {
   const filters = { arm: "", status: "", from: "", to: "" };
   let nameOf = (arm) => arm;
+  let unitOf = (resource) => resource;
   const arm = h("select", { id: "filter-arm" }, h("option", { value: "" }, "any"));
   const status = h("select", { id: "filter-status" }, h("option", { value: "" }, "any"),
     Object.entries(STATUSES).map(([value, label]) => h("option", { value }, label)));
@@ -18,7 +19,7 @@ export function decisionsTab({ id, failed }) {
   const to = h("input", { type: "datetime-local", id: "filter-to", step: 1 });
   const list = newest({
     label: "Decisions", path: adminPath(id, "decisions"), limit: ROWS, key: "decision_id",
-    empty: "No such decisions.", columns: columns(id, (one) => nameOf(one)), failed, query: () => query(filters),
+    empty: "No such decisions.", columns: columns(id, (one) => nameOf(one), (one) => unitOf(one)), failed, query: () => query(filters),
   });
   const exported = h("p", { class: "note" });
   const clear = h("button", {
@@ -56,6 +57,7 @@ export function decisionsTab({ id, failed }) {
 
   function update(campaign) {
     nameOf = armNames(campaign.config);
+    unitOf = unitNames(campaign.config);
     const known = new Set([...arm.options].map((option) => option.value));
     const missing = campaign.config.arms.filter((one) => !known.has(one.id));
     arm.append(...missing.map((one) => h("option", { value: one.id }, nameOf(one.id))));
@@ -70,7 +72,7 @@ const query = (filters) =>
   Object.entries(filters).filter(([, value]) => value).map(([name, value]) => `&${name}=${encodeURIComponent(value)}`)
     .join("");
 
-function columns(id, nameOf) {
+function columns(id, nameOf, unitOf) {
   const path = (one) => `#/campaigns/${encodeURIComponent(id)}/decisions/${encodeURIComponent(one.decision_id)}`;
   const named = (one) => ({ class: "explain", href: path(one), "aria-label": `Explain decision ${one.decision_id}` });
   return [
@@ -79,7 +81,7 @@ function columns(id, nameOf) {
     ["Probability", (one) => percent(one.probability, 1), "number"],
     ["Status", (one) => (one.arm === null ? (NO_ARM[one.reason] ?? one.reason) : (STATUSES[one.status] ?? one.status))],
     ["Reward", (one) => figure(one.reward), "number"],
-    ["Costs", (one) => (one.costs ? amounts(one.costs) : "–")],
+    ["Costs", (one) => (one.costs ? amounts(one.costs, unitOf) : "–")],
     ["Explanation", (one) => h("a", named(one), "Explain")],
   ];
 }

@@ -3,31 +3,34 @@
 import { adminPath, request } from "./api.js";
 import { openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
-import { MOVEMENTS, fullMoment, moment, movement } from "./format.js";
+import { MOVEMENTS, fullMoment, moment, movement, unitNames } from "./format.js";
 import { newest, section } from "./tables.js";
 
 const ROWS = window.innerWidth < 640 ? 8 : 25;
 
 export function ledgerTab({ id, failed }) {
+  let unitOf = (resource) => resource;
   const list = newest({
     label: "Ledger", path: adminPath(id, "ledger"), limit: ROWS, key: "sequence", empty: "No entries yet.",
-    columns: COLUMNS, failed,
+    columns: columns((one) => unitOf(one)), failed,
   });
   const check = h("button", { type: "button", onclick: () => verify(id, failed) }, "Verify accounts");
   return {
     element: section("ledger", "Ledger", list.element, check),
-    update: () => {},
+    update(campaign) {
+      unitOf = unitNames(campaign.config);
+    },
     loads: [list.load],
     charts: () => [],
   };
 }
 
-const COLUMNS = [
+const columns = (unitOf) => [
   ["Time", (one) => h("span", { title: fullMoment(one.at) }, moment(one.at))],
   ["Entry", (one) => MOVEMENTS[one.kind] ?? one.kind],
-  ["Granted", (one) => movement(one.granted)],
-  ["Held", (one) => movement(one.held)],
-  ["Spent", (one) => movement(one.spent)],
+  ["Granted", (one) => movement(one.granted, unitOf)],
+  ["Held", (one) => movement(one.held, unitOf)],
+  ["Spent", (one) => movement(one.spent, unitOf)],
   ["Reason or decision", (one) => h("span", { class: "id" }, one.reason ?? one.decision_id ?? "")],
 ];
 

@@ -5,7 +5,9 @@ import { chart, flightAxis, lossFigure, rewardFigure, roundAxis, shareFigure, ti
 import { connectCard } from "./connect.js";
 import { h, setChildren, setText } from "./dom.js";
 import { figuresRow } from "./figures.js";
-import { amounts, armNames, duration, figure, fullMoment, moment, percent, whole } from "./format.js";
+import {
+  amounts, armNames, counted, duration, figure, fullMoment, moment, percent, unitNames, whole,
+} from "./format.js";
 import { resourceCard } from "./resource-card.js";
 import { badged, fact, section, table } from "./tables.js";
 import { comparedTitle, isCompared, upliftReport } from "./uplift.js";
@@ -75,7 +77,7 @@ export function overviewTab({ id, failed, mayChange }) {
     return took;
   };
   const loadUplift = slow("uplift", (found) => {
-    uplift.update(found);
+    uplift.update(found, state.campaign);
     figures.compare(found.holdout, state.campaign);
   });
   const element = h(
@@ -97,7 +99,7 @@ export function overviewTab({ id, failed, mayChange }) {
         points = items;
         return draw();
       }),
-      slow("arms", ({ items }) => arms.update(items)),
+      slow("arms", ({ items }) => arms.update(items, state.campaign)),
       slow("feedback", (report) => feedback.update(report, state.campaign)),
       () => (state && isCompared(state.campaign.config) ? loadUplift() : 0),
     ],
@@ -138,7 +140,8 @@ function armsCard() {
     return shares.empty("No decisions yet.");
   }
 
-  function update(items) {
+  function update(items, { config }) {
+    const unit = unitNames(config);
     const sorted = [...items].sort((a, b) => b.decisions - a.decisions);
     const name = (arm) => arm.display_name ?? arm.id ?? "no arm";
     const columns = [
@@ -146,7 +149,7 @@ function armsCard() {
       ["Share", (arm) => percent(arm.share, 1), "number"],
       ["Decisions", (arm) => whole(arm.decisions), "number"],
       ["Mean reward", (arm) => figure(arm.mean_reward), "number"],
-      ["Mean cost", (arm) => (arm.mean_cost ? amounts(arm.mean_cost) : "–")],
+      ["Mean cost", (arm) => (arm.mean_cost ? amounts(arm.mean_cost, unit) : "–")],
       ["Last played", (arm) => h("span", { title: fullMoment(arm.last_played) }, moment(arm.last_played))],
     ];
     const rest = sorted.length - ARMS_SHOWN;
@@ -177,11 +180,11 @@ function feedbackCard() {
     const shown = [
       ["Open holds", `${whole(holds.count)}${waits}`],
       ["Feedback delay", delay.count ? `median ${duration(delay.median)}, 90 % within ${duration(delay.p90)}` : "–"],
-      ["Expired", `${share(recent.expired)} of the last ${whole(recent.outcomes)}`],
+      ["Expired", recent.outcomes ? `${share(recent.expired)} of the last ${whole(recent.outcomes)}` : "–"],
       ["Void", share(recent.void)],
       ["Late costs", share(recent.late)],
       ["Oracle loss", last ? `${figure(last.reward_loss)} for reward (mean: ${figure(last.reward_guess)})` : "–"],
-      ["Changes of the world", changes ? `${whole(changes.noticed)} noticed, ${whole(changes.dismissed)} false alarms` : "–"],
+      ["Changes of the world", changes ? `${whole(changes.noticed)} noticed, ${counted(changes.dismissed, "false alarm")}` : "–"],
     ];
     facts.replaceChildren(...shown.map(fact));
     if (losses.length) return loss.show(lossFigure(losses, campaign.config.resources.map((one) => one.id)));

@@ -3,7 +3,7 @@
 import { adjustSpent, archive, changeBudgets } from "./changes.js";
 import { connectCard } from "./connect.js";
 import { h } from "./dom.js";
-import { amount, amounts, fullMoment, moment, percent, unitOf, whole } from "./format.js";
+import { amounts, armNames, fullMoment, moment, percent, unitNames, whole, withUnit } from "./format.js";
 import { addArm, changeArm, changeDates, changeHoldout, changeLimits, changeNames, goLive, retireArm } from "./patches.js";
 import { badged, fact, section, table } from "./tables.js";
 
@@ -47,11 +47,11 @@ const facts = (pairs) => h("dl", { class: "facts big" }, pairs.map(fact));
 
 function budgets({ accounts, config }) {
   const declared = new Map(config.resources.map((one) => [one.id, one]));
-  const windows = (one) => (declared.get(one.id).windows ?? []).map(({ period, limit }) => `${amount(limit)} per ${period}`);
+  const windows = (one) => (declared.get(one.id).windows ?? []).map(({ period, limit }) => `${withUnit(limit, one)} per ${period}`);
   return table("Budgets and limits", [
     ["Resource", (one) => h("b", {}, one.id)],
-    ["Budget", (one) => `${amount(one.granted)} ${unitOf(one)}`, "number"],
-    ["Max cost of a decision", (one) => amount(declared.get(one.id).max_cost), "number"],
+    ["Budget", (one) => withUnit(one.granted, one), "number"],
+    ["Max cost of a decision", (one) => withUnit(declared.get(one.id).max_cost, one), "number"],
     ["Windows", (one) => windows(one).join(", ") || "–"],
   ], accounts);
 }
@@ -68,6 +68,7 @@ function flight({ config, status, created_at: created }) {
 
 function arms(campaign, open, changed) {
   const { config } = campaign;
+  const unit = unitNames(config);
   if (!config.arms.length) return h("p", {}, "Requests bring their own arms.");
   const standing = (arm) => (arm.retired ? "retired" : arm.status === "paused" ? "paused" : null);
   const button = (arm, label, act) =>
@@ -79,14 +80,15 @@ function arms(campaign, open, changed) {
   return table("Arms of the campaign", [
     ["Arm", (arm) => badged(arm.id, standing(arm))],
     ["Name", (arm) => arm.display_name ?? "–"],
-    ["Max cost", (arm) => (arm.max_cost ? amounts(arm.max_cost) : "the resource's")],
+    ["Max cost", (arm) => (arm.max_cost ? amounts(arm.max_cost, unit) : "the resource's")],
     ...(open ? [["Change", actions, "why"]] : []),
   ], config.arms);
 }
 
-function comparison({ mode, holdout }) {
+function comparison({ mode, holdout, arms: known }) {
+  const nameOf = armNames({ arms: known });
   return facts([
     ["Mode", mode === "shadow" ? "shadow: the caller decides" : "live: the policy decides"],
-    ["Hold-out", holdout ? `${percent(holdout.fraction, 2)} of the decisions: ${holdout.arm ?? "no arm"}` : "none"],
+    ["Hold-out", holdout ? `${percent(holdout.fraction, 2)} of the decisions: ${holdout.arm === null ? "no arm" : nameOf(holdout.arm)}` : "none"],
   ]);
 }

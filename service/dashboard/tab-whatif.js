@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { section } from "./tables.js";
 
 export function whatIfTab({ id, notify, failed, mayChange, reload }) {
-  const evaluations = evaluationsList(id, { notify, failed });
+  const evaluations = evaluationsList(id, { notify, failed, config: () => campaign.config });
   let campaign = null;
   const started = (evaluation) => {
     evaluations.follow(evaluation);

@@ -6,7 +6,8 @@ import { h } from "./dom.js";
 import { check, field, showErrors } from "./fields.js";
 import { fullMoment, moment, whole } from "./format.js";
 import { showOnce } from "./keys.js";
-import { newest, table } from "./tables.js";
+import { listPage } from "./list-page.js";
+import { newest } from "./tables.js";
 
 const SECONDS = 5;
 const ROWS = 50;
@@ -22,41 +23,23 @@ const THRESHOLDS = "50, 80, 95, 100";
 const at = (value) => (value ? h("span", { title: fullMoment(value) }, moment(value)) : "–");
 
 /** Returns the page of all webhooks: create, show the secret once, delete. */
-export function webhooksPage({ watch, title, notify }) {
-  title("Webhooks");
-  const heading = h("h1", { tabindex: "-1" }, "Webhooks");
-  const place = h("div", { class: "card" }, h("p", { class: "empty" }, "Loading…"));
-  const made = h("button", { type: "button", class: "primary", onclick: () => create(() => poller.again()) },
-    "New webhook…");
-  let shownFor = "";
-
-  async function load() {
-    const begin = performance.now();
-    const { items } = await request("admin/webhooks?limit=1000");
-    const took = performance.now() - begin;
-    if (JSON.stringify(items) !== shownFor) {
-      shownFor = JSON.stringify(items);
-      place.replaceChildren(items.length
-        ? table("Webhooks", columns((one) => remove(one, notify, () => poller.again())), items)
-        : h("p", { class: "empty" }, "No webhooks yet. One gets a signed message when a budget nears its end."));
-    }
-    return took;
-  }
-  const poller = watch(load, SECONDS);
-  const element = h("div", {}, h("p", { class: "back" }, h("a", { href: "#/" }, "← All campaigns")),
-    h("div", { class: "campaign-head" }, heading, made), place);
-  return { element, heading };
+export function webhooksPage(page) {
+  return listPage(page, {
+    name: "Webhooks", path: "admin/webhooks", seconds: SECONDS, button: "New webhook…", create,
+    columns: (done) => columns((one) => remove(one, page.notify, done)),
+    empty: "No webhooks yet. One gets a signed message when a budget nears its end.",
+  });
 }
 
 function columns(ask) {
   return [
     ["Address", (one) => h("b", { class: "address" }, one.url)],
     ["Events", (one) => one.events.join(", ")],
-    ["Thresholds", (one) => one.thresholds.map((share) => `${share} %`).join(", ") || "–"],
+    ["Thresholds", (one) => one.thresholds.map((share) => `${share}\u00a0%`).join(", ") || "–"],
     ["Campaigns", (one) => one.campaigns?.join(", ") ?? "all"],
-    ["Created", (one) => at(one.created_at)],
+    ["Created", (one) => at(one.created_at), "short"],
     ["Messages", (one) => h("a", { href: `#/webhooks/${encodeURIComponent(one.id)}`,
-      "aria-label": `Deliveries to ${one.url}` }, "Deliveries")],
+      "aria-label": `Deliveries to ${one.url}` }, "Deliveries"), "short"],
     ["Delete", (one) => h("button", { type: "button", class: "danger", "aria-label": `Delete webhook ${one.url}`,
       onclick: () => ask(one) }, "Delete…")],
   ];
@@ -68,8 +51,8 @@ function remove(one, notify, done) {
     button: "Delete permanently", danger: true,
     act: async () => {
       await request(`admin/webhooks/${encodeURIComponent(one.id)}`, { method: "DELETE" });
+      await done();
       notify("The webhook is deleted.");
-      done();
     },
   });
 }
@@ -121,15 +104,15 @@ export function deliveriesPage(id, { watch, title, failed }) {
     empty: "No messages yet.", failed,
     columns: [
       ["Time", (one) => at(one.at), "short"],
-      ["Event", (one) => h("b", {}, one.event)],
+      ["Event", (one) => h("b", {}, one.event), "short"],
       ["Campaign", (one) => (one.campaign_id
         ? h("a", { href: `#/campaigns/${encodeURIComponent(one.campaign_id)}` }, one.campaign_id) : "–")],
-      ["Status", (one) => h("span", { class: "delivery", dataset: { status: one.status } }, one.status)],
+      ["Status", (one) => h("span", { class: "delivery", dataset: { status: one.status } }, one.status), "short"],
       ["Attempts", (one) => whole(one.attempts), "number"],
-      ["Last answer", (one) => one.error ?? one.response_status ?? "–"],
-      ["Next attempt", (one) => at(one.next_attempt_at)],
+      ["Last answer", (one) => one.error ?? one.response_status ?? "–", "text"],
+      ["Next attempt", (one) => at(one.next_attempt_at), "short"],
       ["What", (one) => h("details", {}, h("summary", {}, "Show"),
-        h("pre", { tabindex: 0, "aria-label": `Message ${one.id}` }, JSON.stringify(one.body, null, 2))), "why"],
+        h("pre", { tabindex: 0, "aria-label": `Message ${one.id}` }, JSON.stringify(one.body, null, 2))), "why body"],
     ],
   });
   watch(list.load, SECONDS);

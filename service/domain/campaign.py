@@ -8,7 +8,6 @@ from functools import cached_property
 from hashlib import blake2b
 from operator import ge
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import orjson
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from cbwk_core import RULES_KNOWN, ContextEncoder, SquareCBwK, concatenate, outer
 from cbwk_core.ticket import ENDED
-from service.domain.windows import Window, most_payable
+from service.domain.budget_holder import BudgetHolder
 from service.features import encoder_of, misfit_at
 from service.limits import ACTIONS_MAX
 from service.money import micros
@@ -38,18 +37,8 @@ _OWN = ("rules", "units", "arm_units", "holdout_since", "retired_since")
 
 
 @dataclass(frozen=True)
-class Campaign:
+class Campaign(BudgetHolder):
     """One version of a campaign's configuration, ready to decide."""
-
-    number: int
-    id: str
-    version: int
-    config: dict[str, Any]
-
-    @cached_property
-    def resources(self) -> tuple[str, ...]:
-        """Resource ids, in order."""
-        return tuple(resource["id"] for resource in self.config["resources"])
 
     @cached_property
     def arms(self) -> list[str]:
@@ -62,33 +51,9 @@ class Campaign:
         return {arm: index for index, arm in enumerate(self.arms)}
 
     @cached_property
-    def budgets(self) -> list[int]:
-        """Granted amounts, in millionths."""
-        return [micros(resource["budget"]) for resource in self.config["resources"]]
-
-    @cached_property
-    def payable(self) -> list[int]:
-        """The most that a decision can ever hold of each resource: its budget or its tightest window."""
-        return most_payable(self.budgets, self.windows)
-
-    @cached_property
     def max_costs(self) -> list[int]:
         """The largest hold of each resource, in millionths."""
         return [micros(resource["max_cost"]) for resource in self.config["resources"]]
-
-    @cached_property
-    def windows(self) -> tuple[Window, ...]:
-        """The limits per period, in the order of the resources."""
-        return tuple(
-            Window(index, window["period"], micros(window["limit"]))
-            for index, resource in enumerate(self.config["resources"])
-            for window in resource.get("windows") or ()
-        )
-
-    @cached_property
-    def zone(self) -> ZoneInfo:
-        """The time zone whose calendar the windows follow."""
-        return ZoneInfo(self.config.get("timezone", "UTC"))
 
     def hold_of(self, own: Mapping[str, float] | None, defaults: Sequence[int] | None = None) -> list[int]:
         """Returns the hold of an arm with these max costs of its own, in millionths."""

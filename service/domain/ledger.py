@@ -40,7 +40,8 @@ class Account(NamedTuple):
     def moved(self, *, held: int = 0, spent: int = 0, granted: int = 0, reported: bool = False) -> Account:
         """Returns the account after one movement. Only a `reported` one (costs, an adjustment) may raise the overrun.
 
-        Raises Conflict if the account would exceed TOTAL_MICROS_MAX.
+        Raises Conflict if the account would exceed TOTAL_MICROS_MAX, or if a report lowers what an adjustment has
+        lowered before, so that less than nothing would be spent.
 
         >>> Account(granted=100, held=30).moved(held=-30, spent=120, reported=True)
         Account(granted=100, held=0, spent=120, overrun=20)
@@ -49,6 +50,8 @@ class Account(NamedTuple):
         short = max(0, spent + held - granted)
         if reported and spent + held > TOTAL_MICROS_MAX:
             raise Conflict("the account of the resource cannot take this amount any more", kind="account-full")
+        if reported and spent < 0:
+            raise Conflict("an adjustment has taken away what these costs would lower", kind="negative-spent")
         assert min(held, spent, granted) >= 0, "an account has no negative part"
         assert reported or short <= self.overrun, "only a reported cost may raise the overrun"
         return Account(granted, held, spent, short)

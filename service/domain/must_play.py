@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cbwk_core.must_play import beyond
 from service.domain.campaign import Campaign
+from service.domain.portfolio import Portfolio
 from service.money import amount
 
 
@@ -42,16 +43,26 @@ def value_of(
     return beyond(predictions, np.array([candidates if floor < 0 else floor]), np.array([arm]))
 
 
-def warnings_of(campaign: Campaign) -> list[str]:
-    """Returns what a new campaign should be warned of: a floor arm that the budget cannot pay in every round."""
-    if campaign.floor is None:
+def warnings_of(campaign: Campaign, portfolio: Portfolio | None) -> list[str]:
+    """Returns what a new campaign should be warned of: a floor arm that a budget cannot pay in every round."""
+    horizon = campaign.config["horizon"]
+    if campaign.floor is None or horizon is None:
         return []
-    hold, horizon = campaign.holds[campaign.floor], campaign.config["horizon"]
-    if horizon is None:
-        return []
-    return [
-        f"floor_arm: {horizon} decisions at its max cost need {amount(most * horizon)} of {resource}, "
-        f"the budget is {amount(budget)}: the reserve counts on what it really costs"
-        for resource, most, budget in zip(campaign.resources, hold, campaign.budgets, strict=True)
-        if most * horizon > budget
+    needed = [most * horizon for most in campaign.holds[campaign.floor]]
+    found = [
+        f"{_asked(horizon, most, resource)}, the budget is {amount(budget)}: the reserve counts on what it really costs"
+        for resource, most, budget in zip(campaign.resources, needed, campaign.budgets, strict=True)
+        if most > budget
     ]
+    if portfolio is None:
+        return found
+    shared = zip(campaign.resources, needed, portfolio.places(campaign.resources), strict=True)
+    return found + [
+        f"{_asked(horizon, most, resource)}, the portfolio has {amount(portfolio.budgets[place])} and keeps no reserve"
+        for resource, most, place in shared
+        if place is not None and most > portfolio.budgets[place]
+    ]
+
+
+def _asked(horizon: int, most: int, resource: str) -> str:
+    return f"floor_arm: {horizon} decisions at its max cost need {amount(most)} of {resource}"

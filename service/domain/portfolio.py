@@ -7,59 +7,27 @@ call, so that the log of a campaign can be replayed without those of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import le
-from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cbwk_core import Ticket
 from cbwk_core.shared_prices import SharedState, decided, read_state
+from service.domain.budget_holder import BudgetHolder
 from service.domain.campaign import Campaign
 from service.domain.ledger import Account, Ledger, Share
-from service.domain.windows import Window, most_payable
-from service.money import micros
 from service.problems import Misfit
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Portfolio:
+class Portfolio(BudgetHolder):
     """One version of a portfolio's configuration."""
-
-    number: int
-    id: str
-    version: int
-    config: Mapping[str, Any]
-
-    @cached_property
-    def resources(self) -> tuple[str, ...]:
-        """Resource ids, in order."""
-        return tuple(resource["id"] for resource in self.config["resources"])
-
-    @cached_property
-    def budgets(self) -> list[int]:
-        """Granted amounts, in millionths."""
-        return [micros(resource["budget"]) for resource in self.config["resources"]]
-
-    @cached_property
-    def windows(self) -> tuple[Window, ...]:
-        """The limits per period, in the order of the resources."""
-        return tuple(
-            Window(index, window["period"], micros(window["limit"]))
-            for index, resource in enumerate(self.config["resources"])
-            for window in resource.get("windows") or ()
-        )
-
-    @cached_property
-    def zone(self) -> ZoneInfo:
-        """The time zone whose calendar the windows follow."""
-        return ZoneInfo(self.config["timezone"])
 
     def places(self, resources: Collection[str]) -> list[int | None]:
         """The place in the portfolio of each resource of a campaign; None for one that the portfolio does not have."""
@@ -70,7 +38,7 @@ class Portfolio:
         places = self.places(campaign.resources)
         if not any(place is not None for place in places):
             raise Misfit("portfolio", "must have a resource that the campaign has too, by its id")
-        shared = most_payable(self.budgets, self.windows)
+        shared = self.payable
         most = [
             own if place is None else min(own, shared[place])
             for own, place in zip(campaign.payable, places, strict=True)

@@ -16,6 +16,7 @@ from service.domain.campaign import PAUSED, Campaign
 from service.domain.config import check_change, check_new_config
 from service.domain.horizon import due_estimate, first_estimate
 from service.domain.must_play import warnings_of
+from service.domain.portfolio import Portfolio
 from service.domain.traffic import Counts
 from service.engine import windows
 from service.engine.changes import LockedCampaign, to_json
@@ -45,11 +46,13 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         return Invalid(f"ends_at {message}", kind="invalid-campaign", errors=[error_at("ends_at", message)])
     untried = Campaign(0, name, 1, config)
     try:
-        portfolio = None if config.get("portfolio") is None else _portfolio_for(connection, untried)
+        portfolio = _portfolio_of(connection, untried)
+        if portfolio is not None:
+            portfolio.check_campaign(untried)
     except Misfit as misfit:
         return Invalid("the body cannot be taken as it is", kind="invalid-campaign", errors=[misfit.error])
     books = untried.policy.init().books
-    number = add_campaign(connection, name, now, portfolio)
+    number = add_campaign(connection, name, now, None if portfolio is None else portfolio.number)
     if number is None:
         # Another transaction has just created it.
         found = None if command.chosen is None else _existing(connection, config, command.chosen, now)
@@ -69,7 +72,7 @@ def create_campaign(connection: Connection, command: CreateCampaign, now: int) -
         connection.execute(insert(tables.grant).values(**of_resource, **grant))
     write_audit(connection, now, command.actor, "campaign.create", name, {"config": config})
     summary = _summary(campaign, campaign.status_at(now, "active", 0))
-    return Answer({**summary, "warnings": warnings_of(campaign)}, status=201)
+    return Answer({**summary, "warnings": warnings_of(campaign, portfolio)}, status=201)
 
 
 def _existing(
@@ -92,16 +95,19 @@ def _existing(
         detail = f"a campaign of this id exists and differs in {', '.join(differing)}"
         return Conflict(detail, kind="campaign-exists")
     status = campaign.status_at(now, row["status"], row["round"])
-    return Answer({**_summary(campaign, status), "warnings": warnings_of(campaign)})
+    warnings = warnings_of(campaign, _portfolio_of(connection, campaign))
+    return Answer({**_summary(campaign, status), "warnings": warnings})
 
 
-def _portfolio_for(connection: Connection, campaign: Campaign) -> int:
-    """Returns the number of the portfolio that a new campaign names. Raises Misfit if there is none that serves it."""
-    number = portfolio_number(connection, campaign.config["portfolio"])
+def _portfolio_of(connection: Connection, campaign: Campaign) -> Portfolio | None:
+    """Returns the portfolio that a campaign names. Raises Misfit if there is none."""
+    name = campaign.config.get("portfolio")
+    if name is None:
+        return None
+    number = portfolio_number(connection, name)
     if number is None:
-        raise Misfit("portfolio", f"must exist: {no_such('portfolio', campaign.config['portfolio'])}")
-    load_portfolio(connection, number).check_campaign(campaign)
-    return number
+        raise Misfit("portfolio", f"must exist: {no_such('portfolio', name)}")
+    return load_portfolio(connection, number)
 
 
 def _with_stages(config: dict[str, Any]) -> dict[str, Any]:

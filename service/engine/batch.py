@@ -26,6 +26,8 @@ from service.store.database import Database
 # No decision is answered while campaigns expire one by one: after this time the rest waits for the next expiry.
 EXPIRE_ALONE_SECONDS = 0.1
 AWAY = "the database did not answer; try again"
+# Without a database every transaction fails within milliseconds: those of a second share one line of the log.
+AWAY_LOGGED_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +47,8 @@ class BatchRunner:
     ) -> None:
         self.failed = False  # for good: SQLite's file cannot be trusted any more
         self._tried_alone = 0  # the last campaign whose holds were to expire alone
+        self._away = 0  # transactions that failed since the last line about it
+        self._away_logged_at = -inf
         self._database = database
         self._transactions = Transactions(
             database,
@@ -114,7 +118,7 @@ class BatchRunner:
             self._fail(error)
         if self._database.is_connection_error(error):
             reason = self._database.away_reason(error)
-            log.warning("database away", error=type(error).__name__, reason=reason)
+            self._log_away(error, reason)
             _answer(items, Unavailable(reason, kind="database-away"))
             return []
         groups = _groups(items)
@@ -130,6 +134,15 @@ class BatchRunner:
             if expired is not None:
                 items[0].answer = Answer({"expired": expired})
         return []
+
+    def _log_away(self, error: Exception, reason: str) -> None:
+        """Log why the database is away: what clients are told, and the words of the driver, which they are not."""
+        self._away += 1
+        now = time.monotonic()
+        if now - self._away_logged_at >= AWAY_LOGGED_SECONDS:
+            words = str(getattr(error, "orig", error)).partition("\n")[0]
+            log.warning("database away", reason=reason, error=words, transactions=self._away)
+            self._away, self._away_logged_at = 0, now
 
     def _overdue(self) -> list[int]:
         """The campaigns with overdue holds, those after the last one tried first: each gets its turn."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cbwk_core import Ticket
 from cbwk_core.shared_prices import SharedState, called, settled
+from service.domain.budget_holder import BudgetHolder
 from service.domain.campaign import Campaign
 from service.domain.decision_rows import predicted
 from service.domain.ledger import Ledger, Share
@@ -22,7 +23,7 @@ from service.times import MICROS_PER_HOUR
 class Numbered:
     """A campaign or a portfolio: the log of both is numbered alike."""
 
-    campaign: Campaign | Portfolio
+    campaign: BudgetHolder
     ledger: Ledger
     sequence: int
     now: int

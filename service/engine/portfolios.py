@@ -133,13 +133,13 @@ class Portfolios:
             row = {"campaign": number, **locked.row()}
             self._kept[number] = CachedPortfolio(epoch, locked.campaign, row, ledger, locked.created_at)
 
-    def patch(self, connection: Connection, changes: Changes, command: PatchPortfolio, now: int) -> Answer | Problem:
+    def patch(self, connection: Connection, changes: Changes, command: PatchPortfolio) -> Answer | Problem:
         """Changes budgets and windows of a portfolio."""
         number = portfolio_number(connection, command.portfolio_id)
         if number is None:
             return NotFound(no_such("portfolio", command.portfolio_id), kind="portfolio-not-found")
         rows = self._database.lock_rows(connection, [number], timeout_ms=self._lock_timeout_ms, portfolios=True)
-        self._read(connection, changes, rows, now)
+        self._read(connection, changes, rows, self._database.now_micros(connection))  # it may have waited
         locked = changes.portfolios.get(number)
         if locked is None:
             return Unavailable("another process keeps the portfolio locked; try again", kind="portfolio-busy")

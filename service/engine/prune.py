@@ -188,8 +188,11 @@ def _open(connection: Connection, locked: LockedCampaign, wanted: Prunable) -> N
         connection.execute(update(opening).where(opening.c.campaign == number).values(**start))
     connection.execute(update(state).where(state.c.campaign == number).values(pruned_through=locked.sequence))
     connection.execute(delete(snapshot).where(snapshot.c.campaign == number, snapshot.c.sequence < locked.sequence))
-    call = tables.portfolio_call
-    connection.execute(delete(call).where(call.c.campaign == number, call.c.sequence <= locked.sequence))
+    # The newest call of the portfolio stays: its number is that of the portfolio.
+    call, shared = tables.portfolio_call, tables.portfolio_state
+    newest = select(shared.c.call).where(shared.c.campaign == portfolio_of(connection, number)).scalar_subquery()
+    of_campaign = (call.c.campaign == number, call.c.sequence <= locked.sequence)
+    connection.execute(delete(call).where(*of_campaign, call.c.call != newest))
 
 
 def _candidates(database: Database, wanted: Prunable, after: int) -> list[int]:

@@ -222,7 +222,7 @@ class Transactions:
             if isinstance(command, CreatePortfolio):
                 return create_portfolio(connection, command, now)
             if isinstance(command, PatchPortfolio):
-                return self._portfolios.patch(connection, changes, command, now)
+                return self._portfolios.patch(connection, changes, command)
             if isinstance(command, CreateKey):
                 made, text = keys.create_key(
                     connection,
@@ -280,6 +280,8 @@ class Transactions:
             may_wait = () if has_waited else items
             rows = turns.lock(connection, unread, may_wait, named, members, awaited, fresh=fresh)
             opened += self._read(connection, rows, now, attempt)
+        if turns.has_waited:  # a decision belongs to the time at which its campaign is locked
+            now = self._database.now_micros(connection)
         for known in opened:
             campaign, remainder = known.campaign, known.remainder
             assert remainder is not None, "the campaign is complete"

@@ -38,6 +38,7 @@ class Turns:
         self._pause_until = 0.0
         self._comes_first = False  # nothing was free for the last transaction: the next one begins with a wait
         self._left_out = 0  # a campaign with due holds that was not free
+        self.has_waited = False  # in this transaction: what was read before is of an earlier time
 
     def wait_first(
         self,
@@ -54,6 +55,7 @@ class Turns:
         `named` are the numbers of campaigns by their ids, `members` those of portfolios by those of their campaigns. To
         `awaited` it adds the campaigns that it waited for until they were free. `fresh`: see `Database.lock_rows`.
         """
+        self.has_waited = False
         if not items or not (self._comes_first or self._is_overdue(items)):
             return False
         self._comes_first = False
@@ -107,7 +109,7 @@ class Turns:
         *,
         fresh: bool,
     ) -> None:
-        began = time.monotonic()
+        self.has_waited, began = True, time.monotonic()
         portfolios = {members[number] for number in numbers if number in members}
         if self._database.wait_for_rows(
             connection, numbers, portfolios=portfolios, timeout_ms=self._wait_ms, fresh=fresh

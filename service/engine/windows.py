@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
-from service.domain.campaign import Campaign
+from service.domain.budget_holder import BudgetHolder
 from service.domain.ledger import Account, Limit
 from service.domain.portfolio import Portfolio
 from service.domain.traffic import Counts
@@ -146,7 +146,7 @@ def _past(locked: LockedCampaign) -> tuple[Counts, int]:
     return locked.traffic, locked.campaign.flight_start(locked.created_at) - MICROS_PER_HOUR
 
 
-def check_change(connection: Connection, locked: Locked, newer: Campaign | Portfolio) -> dict[Window, Limit]:
+def check_change(connection: Connection, locked: Locked, newer: BudgetHolder) -> dict[Window, Limit]:
     """Returns what the new windows of a configuration have in their present periods. Raises Conflict.
 
     A window counts the decisions that were made in the period before it was declared.
@@ -196,9 +196,7 @@ def _logs(connection: Connection, locked: Locked, resource: int) -> list[tuple[i
     return found
 
 
-def apply_change(
-    connection: Connection, locked: Locked, newer: Campaign | Portfolio, added: dict[Window, Limit]
-) -> None:
+def apply_change(connection: Connection, locked: Locked, newer: BudgetHolder, added: dict[Window, Limit]) -> None:
     """Changes the accounts of windows to the new configuration; a window that is removed loses its accounts."""
     ledger, wanted = locked.ledger, {window.key: window for window in newer.windows}
     for window in locked.campaign.windows:

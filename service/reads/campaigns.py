@@ -16,6 +16,7 @@ from cbwk_core.ticket import ENDED
 from service.domain.campaign import Campaign, names_of
 from service.limits import PAGE_MAX
 from service.money import amount, micros
+from service.reads import earned
 from service.reads.shared import (
     LastPrices,
     Row,
@@ -113,7 +114,7 @@ def budget(connection: Connection, campaign_id: str) -> dict[str, Any]:
     """The accounts of one campaign."""
     stored = stored_campaign(connection, campaign_id)
     last = last_prices(connection, [stored.campaign.number])
-    return _budget(stored, _account_rows(connection, last), last)
+    return _budget(stored, _account_rows(connection, last), last, earned.Earnings(connection))
 
 
 def budgets(
@@ -122,24 +123,25 @@ def budgets(
     """The accounts of all campaigns, in the order of creation."""
     rows = fetch(connection, _restricted(states(with_config=True), visible, limit, number_cursor(cursor)))
     last = last_prices(connection, [row["campaign"] for row in rows])
-    accounts = _account_rows(connection, last)
+    accounts, earnings = _account_rows(connection, last), earned.Earnings(connection, earned.LIST_NUMBERS_MAX)
 
     def shown(row: Row) -> dict[str, Any]:
-        return _budget_or_damaged(row, accounts, last)
+        return _budget_or_damaged(row, accounts, last, earnings)
 
     return page(rows, limit, lambda row: row["campaign"], shown)
 
 
-def _budget_or_damaged(row: Row, accounts: AccountRows, last: LastPrices) -> dict[str, Any]:
+def _budget_or_damaged(row: Row, accounts: AccountRows, last: LastPrices, earnings: earned.Earnings) -> dict[str, Any]:
     """The accounts of a campaign; without resources if its configuration is damaged, so that the others are shown."""
     try:
-        return _budget(StoredCampaign.of(row), accounts, last)
+        return _budget(StoredCampaign.of(row), accounts, last, earnings)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others are shown
         log.error("a configuration cannot be read", campaign=row["id"], error=type(error).__name__)
         return {**_standing(row, row["status"]), **_NO_NAMES, **_BLANK}
 
 
 _BLANK = {"flight": 0.0, "mode": "live", "holdout": None, "exhausted": False, "damaged": True, "resources": []}
+_BLANK |= {"reward": None, "cost_per_reward": None}
 
 
 def _standing(state: Row, status: str) -> dict[str, Any]:
@@ -151,8 +153,8 @@ def _standing(state: Row, status: str) -> dict[str, Any]:
     }
 
 
-def _budget(stored: StoredCampaign, rows: AccountRows, last: LastPrices) -> dict[str, Any]:
-    accounts = _accounts(stored, rows, last)
+def _budget(stored: StoredCampaign, rows: AccountRows, last: LastPrices, earnings: earned.Earnings) -> dict[str, Any]:
+    accounts, reward = _accounts(stored, rows, last), earnings.of(stored)
     return {
         **_standing(stored.state, stored.status_at(rows.windows.now)),
         **stored.campaign.names,
@@ -161,6 +163,10 @@ def _budget(stored: StoredCampaign, rows: AccountRows, last: LastPrices) -> dict
         "holdout": (stored.campaign.config.get("holdout") or {}).get("fraction"),
         "exhausted": stored.campaign.pays_for_nothing([micros(account["free"]) for account in accounts]),
         "damaged": False,
+        "reward": reward,
+        "cost_per_reward": {each["id"]: round(each["spent"] / reward, 9) for each in accounts}
+        if reward is not None and reward > 0.0
+        else None,
         "resources": accounts,
     }
 

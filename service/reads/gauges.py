@@ -8,8 +8,7 @@ from typing import NamedTuple
 import structlog
 from sqlalchemy import Connection, func, select
 
-from service.domain.campaign import Campaign
-from service.domain.portfolio import Portfolio
+from service.domain.budget_holder import BudgetHolder
 from service.reads.portfolios import all_portfolios
 from service.reads.shared import StoredCampaign, last_prices, prices
 from service.reads.windows import PresentWindows
@@ -96,7 +95,7 @@ def gauges(connection: Connection) -> Gauges:
     return found._replace(portfolios=_portfolios(connection), overdue_seconds=_overdue_seconds(connection))
 
 
-def _windows(owner: Campaign | Portfolio, present: PresentWindows) -> Iterator[WindowGauge]:
+def _windows(owner: BudgetHolder, present: PresentWindows) -> Iterator[WindowGauge]:
     for window in owner.windows:
         now = present.rows.get((owner.number, *window.key), {"held": 0, "spent": 0})
         sums = window.limit, now["held"], now["spent"]

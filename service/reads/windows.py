@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, select
 
-from service.domain.campaign import Campaign
-from service.domain.portfolio import Portfolio
+from service.domain.budget_holder import BudgetHolder
 from service.domain.windows import Window, bounds
 from service.money import amount
 from service.reads.shared import Row, fetch
@@ -30,11 +29,11 @@ class PresentWindows(NamedTuple):
         query = select(window).where(window.c.campaign.in_(numbers), window.c.ends_at > now)
         return cls(now, {(row["campaign"], row["resource"], row["period"]): row for row in fetch(connection, query)})
 
-    def shown(self, campaign: Campaign | Portfolio, resource: int) -> list[dict[str, Any]]:
+    def shown(self, campaign: BudgetHolder, resource: int) -> list[dict[str, Any]]:
         """The windows of one resource; a period without decisions yet has all of its limit free."""
         return [self._shown(campaign, window) for window in campaign.windows if window.resource == resource]
 
-    def _shown(self, campaign: Campaign | Portfolio, window: Window) -> dict[str, Any]:
+    def _shown(self, campaign: BudgetHolder, window: Window) -> dict[str, Any]:
         row = self.rows.get((campaign.number, *window.key))
         if row is None:
             start, end = bounds(window.period, self.now, campaign.zone)

@@ -49,6 +49,10 @@ class BudgetView(View):
     holdout: float | None = shown(0.05, "share of the decisions that a baseline makes")
     exhausted: bool = shown(False, "whether the free budget pays for none of the campaign's own arms")
     damaged: bool = shown(False, "whether the stored configuration cannot be read; resources is then empty")
+    reward: float | None = shown(44.0, "sum of the rewards learnt; null while a list has not counted all of the log")
+    cost_per_reward: Amounts | None = shown(
+        {"usd": 0.936364, "impressions": 23.431818}, "by resource, spent / reward; null unless reward is above 0"
+    )
     resources: list[AccountView] = Field(description="one account per resource")
 
 

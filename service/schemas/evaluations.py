@@ -180,7 +180,7 @@ class CandidateResult(View):
     run_out: RunOutView = Field(description="when the budgets would have run out")
     summary: str = shown(
         "Under these budgets this policy would have run out of usd at 62 % (58–66 %) of the flight; "
-        "expected reward until then: 2480 (2310–2650).",
+        "expected reward until then: 2,480 (2,310–2,650).",
         "the result as a sentence",
     )
 

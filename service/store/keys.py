@@ -11,14 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from service.ids import is_id
+from service.ids import KEY_PREFIX, is_id
 from service.problems import Conflict, NotFound
 from service.store.tables import ROLES, api_key, audit, campaign
 from service.words import no_such
 
-_PREFIX = "cbwk_"  # lets people, and tools that search for leaked secrets, recognise a key
 _KEY_BYTES = 32
-_KEY_LENGTH = len(_PREFIX) + 43  # base64url without padding
+_KEY_LENGTH = len(KEY_PREFIX) + 43  # base64url without padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def create_key(
         if unknown:
             raise NotFound(no_such("campaign", min(unknown)), kind="campaign-not-found")
     key_id = f"key-{secrets.token_hex(8)}"
-    text = _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+    text = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
     connection.execute(
         insert(api_key).values(
             id=key_id,
@@ -97,7 +96,7 @@ def revoke_key(connection: Connection, key_id: str, now: int, *, actor: str | No
 
 def can_be_key(text: str) -> bool:
     """Whether the text has the form of a key."""
-    return len(text) == _KEY_LENGTH and text.startswith(_PREFIX) and text.isascii()
+    return len(text) == _KEY_LENGTH and text.startswith(KEY_PREFIX) and text.isascii()
 
 
 def key_digests(connection: Connection) -> frozenset[bytes]:

@@ -26,9 +26,18 @@ def stored_webhooks(connection: Connection) -> Sequence[RowMapping]:
 
 
 def add_deliveries(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Add messages; one whose webhook has its mark is left out."""
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    connection.execute(insert(_delivery).on_conflict_do_nothing(), list(rows))
+    """Add messages; one whose webhook has its mark is left out, and so is one whose webhook is deleted.
+
+    The caller knows the webhooks from an earlier transaction. The lock lets no other process delete one before this
+    transaction ends: its foreign key would fail, and with it the decisions and outcomes that the message is about.
+    """
+    wanted = select(_webhook.c.id).where(_webhook.c.id.in_({row["webhook"] for row in rows}))
+    # Sorted, so that no two transactions wait for each other.
+    there = {*connection.execute(wanted.order_by(_webhook.c.id).with_for_update(read=True, key_share=True)).scalars()}
+    kept = [row for row in rows if row["webhook"] in there]
+    if kept:
+        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        connection.execute(insert(_delivery).on_conflict_do_nothing(), kept)
 
 
 def delivery_row(webhook: str, mark: str, event: str, message_id: str, now: int, **columns: Any) -> dict[str, Any]:
@@ -76,6 +85,8 @@ def drop_old(connection: Connection, now: int) -> None:
 
 def remove(connection: Connection, webhook: str) -> bool:
     """Delete a webhook and its messages; return whether there was one."""
+    # Its lock comes first, as in `add_deliveries`.
+    connection.execute(select(_webhook.c.id).where(_webhook.c.id == webhook).with_for_update())
     connection.execute(delete(_delivery).where(_delivery.c.webhook == webhook))
     return connection.execute(delete(_webhook).where(_webhook.c.id == webhook)).rowcount > 0
 

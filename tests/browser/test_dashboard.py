@@ -11,7 +11,7 @@ import pytest
 
 from service.problems import Unavailable
 from tests.browser import scenes
-from tests.browser.visits import cells, close, expect, key_of, made, signed_in, status_of, to_tab, until
+from tests.browser.visits import cells, close, expect, in_module, key_of, made, signed_in, status_of, to_tab, until
 from tests.service.http_calls import calls
 from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
@@ -79,7 +79,10 @@ ACCOUNT = {"id": "usd", "granted": 100, "held": 0, "spent": 50, "overrun": 0, "f
 BUDGET = {"campaign_id": "c", "status": "active", "round": 500, "flight": 0.5, "exhausted": False}
 URGENCY = [
     (3, {"exhausted": True}, {"free": 0.01, "spent": 99.99}, "Out of usd"),
-    (3, {}, {"overrun": 2}, "over its budget"),
+    (3, {}, {"overrun": 2}, "usd is 2 over its budget"),
+    (3, {}, {"overrun": 2, "unit": "USD"}, "usd is 2 USD over its budget"),
+    (3, {"exhausted": True}, {"free": 0.01, "held": 2, "unit": "USD"}, "(0.01 USD free, 2 USD on hold)"),
+    (0, {"flight": 0.005}, {"pace": 90.0, "spent": 45}, None),
     (3, {}, {"pace": 1.9, "spent": 95}, "is spent at 1.90×"),
     (2, {"flight": 0.1}, {"pace": 2.0, "spent": 20}, "lasts until 50 %"),
     (2, {}, {"held": 40, "spent": 10}, "on hold"),
@@ -96,17 +99,51 @@ URGENCY = [
 
 def test_every_rule_of_attention_has_its_level_and_reason(open_page, server):
     page = signed_in(open_page, server)
-    judge = """async ([item, now]) => {
-        const main = document.querySelector('script[type=module]').src;
-        const rules = await import(new URL('./attention.js', main));
-        return rules.attentionOf(item, Date.parse(now));
-    }"""
     for level, campaign, account, reason in URGENCY:
         item = {"last_event_at": "2026-11-16T10:00:00Z", **BUDGET, **campaign, "resources": [ACCOUNT | account]}
-        found = page.evaluate(judge, [item, "2026-11-16T10:00:00Z"])
+        judged = "it.attentionOf(values[0], Date.parse(values[1]))"
+        found = in_module(page, "attention", judged, item, "2026-11-16T10:00:00Z")
         assert found["level"] == level, (item, found)
         reasons = [one["text"].replace("\u00a0", " ") for one in found["reasons"]]
         assert (reason is None and not reasons) or reason in reasons[0]
+
+
+def test_a_pace_is_shown_once_the_flight_is_long_enough_for_one(open_page, server):
+    page = signed_in(open_page, server)
+    shown = "(() => { const bar = it.resourceBar(); bar.update(...values); return bar.element.innerText; })()"
+    for flight, text in ((0.5, "1.00× plan"), (0.000001, "no plan yet")):
+        assert text in in_module(page, "bars", shown, ACCOUNT, flight)
+
+
+def test_the_line_of_a_budget_begins_with_the_budget(open_page, server):
+    """The budgets of a new campaign are granted one after the other."""
+    page = signed_in(open_page, server)
+    axis = {"start": 0, "end": 100}
+    points = [
+        {"round": at, "granted": {"usd": 10, "views": views}, "spent": {"usd": 0, "views": 0}}
+        for at, views in ((0, 0), (1, 50), (2, 80))
+    ]
+    drawn = """(() => {
+        const axis = { ...values[2], of: (point) => point.round, layout: {} };
+        return it.burnFigure(values[0], values[1], axis, axis, "").call(null, () => "").traces[1].y;
+    })()"""
+    assert in_module(page, "charts", drawn, points, "views", axis) == [50, 50, 50, 80]
+    assert in_module(page, "charts", drawn, points, "usd", axis) == [10, 10, 10, 10]
+
+
+def test_a_forecast_counts_the_time_without_decisions(open_page, server, client):
+    """All of its decisions were in the first seconds of an hour: at that rate nothing is used up before its end."""
+    page = signed_in(open_page, server)
+    hour = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-01T01:00:00Z"}
+    points = [
+        {"at": f"2020-01-01T00:00:0{at}Z", "granted": {"usd": 100}, "spent": {"usd": at}} for at in (0, 2, 4, 6, 8)
+    ]
+    said = """it.outlookOf(values[0], "usd", { ...values[1], of: (point) => point.at }, Date.parse(values[2]))"""
+    at_once = in_module(page, "resource-card", said, points, hour, "2020-01-01T00:00:08Z")
+    assert at_once.startswith("At the recent rate it is used up at")
+    assert at_once.endswith(":01:40.")
+    later = in_module(page, "resource-card", said, points, hour, "2020-01-01T00:30:00Z")
+    assert later.replace("\u00a0", " ") == "At the recent rate 90 % is left at the end."
 
 
 def test_a_reader_sees_everything_and_no_button_that_changes_anything(open_page, server, client):
@@ -204,13 +241,15 @@ def test_a_decision_is_explained_arm_by_arm(open_page, server, client):
     by_arm = {arm.split()[0]: cells for arm, *cells in rows}
     assert set(arms) < set(by_arm)  # and the null arm
     assert by_arm["lake"][-1] == "excluded by the request"
+    assert by_arm["no"][-2].split()[0] == "0"
+    assert by_arm["no"][-1] == "played only where it has the best score"
     assert table.locator("tr.chosen td").first.inner_text().split()[-1] == "chosen"
     for arm in ("city", "peak"):
         reward, _, priced, score, probability, _ = by_arm[arm]
         prices, costs = explanation["prices"], arms[arm]["cost"]
         assert float(reward) == pytest.approx(arms[arm]["reward"], rel=0.01)
         assert float(priced) == pytest.approx(sum(prices[one] * costs[one] for one in costs), rel=0.01, abs=1e-6)
-        assert float(score) == pytest.approx(arms[arm]["score"], rel=0.01)
+        assert float(score.replace("−", "-")) == pytest.approx(arms[arm]["score"], rel=0.01)
         assert float(probability.split()[0]) == pytest.approx(100 * arms[arm]["probability"], abs=0.06)
     assert "tv" in dialog.inner_text()
     page.keyboard.press("Escape")
@@ -302,6 +341,16 @@ def test_nothing_is_wider_than_a_phone(open_page, server):
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("table", name="Arms of this decision").wait_for()
     assert dialog.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+
+
+@pytest.mark.parametrize("width", [660, 800])
+def test_nothing_is_wider_than_a_tablet(open_page, server, width):
+    page = signed_in(open_page, server, viewport={"width": width, "height": 900})
+    for place in ("#/", "#/new", "#/keys", "#/audit", "#/campaigns/summer-sale", "#/campaigns/summer-sale/decisions"):
+        page.goto(f"{server.url}/dashboard{place}")
+        page.locator("h1").wait_for()
+        expect(page.get_by_text("Loading…").filter(visible=True)).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
 
 
 def brightness(page):

@@ -61,6 +61,16 @@ def until(page: Any, expression: str) -> Any:
     return found
 
 
+def in_module(page: Any, module: str, expression: str, *values: Any) -> Any:
+    """Returns the value of an expression of a module's exports (`it`) and of `values`."""
+    script = f"""async (values) => {{
+        const main = document.querySelector('script[type=module]').src;
+        const it = await import(new URL('./{module}.js', main));
+        return {expression};
+    }}"""
+    return page.evaluate(script, list(values))
+
+
 def made(client: Any, name: str, played: int = 0, **terms: Any) -> str:
     """Creates a campaign, plays it and returns its place."""
     scenes.create(client, scenes.campaign(name, **({"requests": 1000, "usd": 30} | terms)))

@@ -102,6 +102,13 @@ def test_residuals_of_arms_whose_units_have_other_ratios_are_refused():
         np.testing.assert_array_equal(moved(old, new).residuals, taught(old).residuals)
 
 
+def test_the_arm_that_is_named_is_one_whose_unit_differs():
+    """The first arm was there before max costs doubled, the second came after."""
+    source = policy_of(max_cost=np.array(EVEN) * [[1.0], [2.0]])
+    with pytest.raises(ForeignUnitsError, match=r"arm_unit\[0\] of the model is \[2.0, 0.5\].* to \[4.0, 1.0\]"):
+        moved(source, policy_of(max_cost=np.array(EVEN) * 2.0))
+
+
 def test_arms_whose_units_all_changed_in_one_ratio_are_converted():
     source, target = policy_of(max_cost=UNEVEN), policy_of(max_cost=np.array(UNEVEN) * 4.0)
     spread = moved(source, target).residuals - target.init().residuals
@@ -130,9 +137,9 @@ def test_bytes_that_name_no_units_are_refused_except_as_the_own_ones():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rules": 99}, "rules of a model must be one of"),
-        ({"rules": True}, "rules of a model must be one of"),
-        ({"rules": "none"}, "rules of a model must be one of"),
+        ({"rules": 99}, "model.rules must be one of"),
+        ({"rules": True}, "model.rules must be one of"),
+        ({"rules": "none"}, "model.rules must be one of"),
         ({"unit": [1.0]}, "model.unit must have"),
         ({"unit": [1.0, 0.0]}, "model.unit must have"),
         ({"unit": [1.0, float("inf")]}, "model.unit must have"),

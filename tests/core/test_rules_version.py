@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cbwk_core import RULES_KNOWN, RULES_VERSION, SquareCBwK, snapshot
+from cbwk_core import NULL_ARM, RULES_KNOWN, RULES_VERSION, SquareCBwK, snapshot
 
 POLICY = SquareCBwK(arms=2, dimension=2, resources=1, horizon=100, budget=50)
 
@@ -106,3 +106,25 @@ def test_from_version_5_on_an_arm_below_null_at_added_prices_is_played_until_it_
     assert (worth < 0.0).all(), "null is best by what is known"
     assert bool(choice.probabilities[0, 0] > 0.9) is played
     assert bool(choice.probabilities[0, -1] > 0.5) is not played
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("model", ["per_arm", "shared"])
+def test_without_a_pace_version_5_plays_bit_for_bit_as_version_4(model, rows):
+    """So what was measured of version 4 in worlds without windows is true of version 5."""
+    newer = SquareCBwK(arms=3, dimension=2, resources=2, horizon=600, budget=[90, 200], model=model, rules=5)
+    older, rng = replace(newer, rules=4), np.random.default_rng(7)
+    one, other, nulls = newer.init(), older.init(), 0
+    for number in range(150):
+        features = rng.random((rows, 3, 2) if model == "shared" else (rows, 2))
+        uniforms, reward, costs = rng.random(rows), rng.random(rows), rng.random((rows, 2))
+        free = np.full(2, float(number % 10))  # nothing can be paid in one call of ten
+        choice = newer.decide(one, features, uniforms, free=free)
+        same = older.decide(other, features, uniforms, free=free)
+        np.testing.assert_array_equal(choice.probabilities, same.probabilities)
+        np.testing.assert_array_equal(choice.ticket.numbers, same.ticket.numbers)
+        one = newer.settle(newer.commit(one, choice.ticket), choice.ticket, reward, costs)
+        other = older.settle(older.commit(other, same.ticket), same.ticket, reward, costs)
+        np.testing.assert_array_equal(one.books, other.books)
+        nulls += int((choice.arm == NULL_ARM).sum())
+    assert nulls > 15 * rows  # prices say no to some, too

@@ -90,7 +90,7 @@ TRAPS = (
     ),
     Trap("test_access", scenarios.scopes, "sqlite", ("key-without-scope",), quick=True),
     Trap("kill -9, checker", scenarios.killed, "sqlite", ("answer-before-commit",), quick=True, apart=True),
-    Trap("kill -9 as hours end, checker", scenarios.killed_longer, "sqlite", IN_WINDOWS, apart=True),
+    Trap("kill -9 as hours end, checker", scenarios.killed, "sqlite", IN_WINDOWS, apart=True),
     Trap("kill -9, checker", scenarios.killed, "postgresql", ("answer-before-commit", "ids-in-memory"), apart=True),
     Trap("replicas, checker", scenarios.crowd, "postgresql", BETWEEN_REPLICAS, apart=True),
     Trap("replicas with changes, checker", scenarios.changed, "postgresql", OVERLOOKED, quick=True, apart=True),

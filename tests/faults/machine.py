@@ -69,6 +69,7 @@ contexts = sound_contexts | sound_contexts | sound_contexts | st.lists(numbers, 
 excluded = st.lists(st.sampled_from(("a", "b", "x0", "nobody")), max_size=2)
 budgets = (st.integers(500_000, 6_000_000) | st.integers(10_000_000, 40_000_000)).map(lambda number: number / ONE)
 names = st.sampled_from(("c", "c", "c", "d"))
+timed_names = st.sampled_from(("c", "d", "d", "d"))  # "d" is of a kind, which may have windows
 places = st.integers(0, 1_000)  # the index of a decision or of a replica, modulo their number
 halves = st.tuples(st.none() | rewards, st.none() | costs).filter(lambda both: both != (None, None))
 terms = st.fixed_dictionaries(
@@ -291,7 +292,7 @@ class Machine(RuleBasedStateMachine):
         self.expire(3601, replica)
 
     @rule(
-        name=names, several=st.lists(sound_contexts, min_size=2, max_size=4), cost=amounts, seconds=nights,
+        name=timed_names, several=st.lists(sound_contexts, min_size=2, max_size=4), cost=amounts, seconds=nights,
         replica=places,
     )  # fmt: skip
     def overnight(self, name: str, several: list[list[float]], cost: float, seconds: int, replica: int) -> None:

@@ -173,15 +173,18 @@ def clocked_database(migrated_url: str) -> Iterator[ClockedDatabase]:
 
 
 @contextmanager
-def campaigns_locked(url: str) -> Iterator[None]:
-    """Lock the rows of all campaigns: no other connection can write to a campaign inside the block."""
+def campaigns_locked(url: str) -> Iterator[sqlite3.Connection | psycopg.Connection]:
+    """Lock the rows of all campaigns: no other connection can write to a campaign inside the block.
+
+    Yields the connection with the lock, whose rollback ends it early.
+    """
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            yield
-            connection.execute("ROLLBACK")
+            yield connection
+            connection.rollback()
     else:
         with psycopg.connect(url) as connection:
             connection.execute("SELECT * FROM campaign_state FOR UPDATE")
-            yield
+            yield connection
             connection.rollback()

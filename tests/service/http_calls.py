@@ -83,10 +83,15 @@ async def connected(server: RunningServer, connections: int) -> AsyncIterator[li
             writer.close()
 
 
+def good(answer: httpx.Response, status: int = 200) -> Any:
+    """Return the decoded body of an answer with the given status."""
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
 def create(client: httpx.Client, body: dict[str, Any]) -> None:
     """Create a campaign."""
-    answer = client.post("/campaigns", json=body)
-    assert answer.status_code == 201, answer.text
+    good(client.post("/campaigns", json=body), 201)
 
 
 def failed_checks(client: httpx.Client, name: str = "c") -> list[Any]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -13,9 +17,9 @@ import httpx
 import psycopg
 import pytest
 
-from cbwk_client import Client, Terms
+from cbwk_client import Client, Terms, UnavailableError
 from service.commands.haproxy import configuration
-from tests.documents import ROOT
+from tests.documents import ROOT, blocks
 from tests.faults.processes import Postgresql, Server, new_testbed
 from tests.service.haproxy import MISSING, new_balancer
 from tests.service.http_calls import HEADERS, campaign, decide_body
@@ -27,6 +31,7 @@ CAMPAIGNS = [f"c{number}" for number in range(6)]
 START_SECONDS_MAX = 60
 SETTINGS = {"request_deadline_ms": 20_000}
 PORTFOLIO_IS_SOUTH = {"north": 404, "south": 200}
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 NEEDS_HAPROXY = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
@@ -121,6 +126,11 @@ def test_a_campaign_goes_to_one_replica_by_its_header_and_by_its_body(testbed):
         assert len(set(homes.values())) > 1
         wrong = client.post("/decide", json=decide_body("w", CAMPAIGNS[0]), headers={"X-Campaign-Id": CAMPAIGNS[1]})
         assert (wrong.status_code, wrong.json()["type"]) == (400, "urn:cbwk:problem:campaign-differs")
+        for server in servers:
+            server.kill()
+        one = stack.enter_context(Client(balancer.url, ADMIN_KEY))
+        with pytest.raises(UnavailableError, match="503: no replica is ready"):
+            one.decide(CAMPAIGNS[0], [0.3, 0.6], decision_id="nobody", seconds=5)
 
 
 DIES_AFTER_READING = "before-commit:1:exit"
@@ -161,6 +171,7 @@ def test_a_post_that_was_sent_is_not_sent_again(testbed, point, replace, decided
         answer = httpx.post(f"{balancer.url}/decide", json=body, headers=HEADERS, trust_env=False, timeout=30)
         assert dies.child.wait() == 86
         assert answer.status_code == (200 if decided == 2 else 502)
+        assert decided == 2 or "decision_id it is safe to repeat" in answer.json()["detail"]
         assert decisions_of(url, name) == decided
         assert ask(client, "/decide", decide_body("next", name))["round"] == decided
 
@@ -251,7 +262,7 @@ def test_a_client_with_several_addresses_loses_nothing_when_its_replica_is_kille
 
 @NEEDS_HAPROXY
 @pytest.mark.slow
-def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_between_cells(testbed):
+def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_between_cells(testbed, tmp_path):
     other = Postgresql()
     with ExitStack() as stack:
         stack.callback(other.close)
@@ -266,6 +277,7 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
         urls = {cell: [f"http://127.0.0.1:{port}" for port in ports] for cell, ports in cells.items()}
         terms = Terms(close_seconds=60)
         client = stack.enter_context(Client(urls, ADMIN_KEY, cells=balancer.map_file, terms=terms))
+        by_balancer = stack.enter_context(Client(balancer.url, ADMIN_KEY))
         direct = {
             cell: stack.enter_context(httpx.Client(base_url=url, headers=HEADERS, trust_env=False, timeout=30))
             for cell, (url,) in urls.items()
@@ -281,6 +293,8 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
             assert client.decide(name, [0.3, 0.6], decision_id="two", seconds=20).round == 1
             client.report(name, "one", reward=1, costs={"usd": 0.25})
             client.report(name, "two", reward=1, costs={"usd": 0.25})
+            assert by_balancer.campaign(name).round == 2  # the colon of acme:one is %3A in its paths
+            assert by_balancer.budget(name)["usd"].granted == 1000
         assert client.flush(30)
         assert client.portfolio_budget("acme")["usd"].spent == 0.5
 
@@ -292,43 +306,45 @@ def test_a_cell_that_is_away_stops_its_own_campaigns_only_and_a_campaign_moves_b
         other.start()
         wait_until_ready([south])
         assert ask(proxied, "/decide", decide_body("three", "summer"))["arm"] in ("a", "b")
-        _move(proxied, direct["south"], direct["north"])
+        changes = {"add_arms": [{"id": "new"}, {"id": "old"}], "arms": [{"id": "b", "status": "paused"}]}
+        assert proxied.patch("/campaigns/summer", json=changes).status_code == 200
+        assert proxied.patch("/campaigns/summer", json={"retire_arms": ["old"]}).status_code == 200
+        _move(proxied, direct["south"], direct["north"], tmp_path)
 
-        balancer.map_file.write_text("* north\nacme: south\n", encoding="utf-8")
-        balancer.order(f"del map {balancer.map_file} summer")
+        balancer.map_file.write_text("* north\nsummer north\nacme: south\n", encoding="utf-8")
+        balancer.order(f"set map {balancer.map_file} summer north")
         moved = ask(proxied, "/decide", decide_body("first", "summer") | {"explain": True})
         assert moved["round"] == 0
         assert moved["policy_version"] == 2  # what it has learnt in the other cell
         with Client(urls, ADMIN_KEY, cells=balancer.map_file) as later:
             assert later.budget("summer")["usd"].granted == 999.5
             assert later.verify("summer").ok
+            arms = {arm.pop("id"): arm for arm in later.campaign("summer").config["arms"]}
+            assert arms == {"a": {}, "b": {"status": "paused"}, "new": {}, "old": {"retired": True}}
 
 
-def _move(proxied, old, new):
-    """What docs/operating.md says of a campaign that moves."""
+def _move(proxied, old, new, folder):
+    """What docs/operating.md says of a campaign that moves, with its own commands."""
     ask(proxied, "/campaigns/summer/pause", {})
     for held in old.get("/admin/campaigns/summer/decisions").json()["items"]:
         if held["status"] == "held":
             ask(old, "/feedback", {"campaign_id": "summer", "decision_id": held["decision_id"], "void": True})
-    found = old.get("/campaigns/summer").json()
-    (account,) = found["accounts"]
-    assert account["held"] == 0
-    config = found["config"] | {"horizon": found["config"]["horizon"] - found["round"]}
-    config["resources"] = [config["resources"][0] | {"budget": account["granted"] - account["spent"]}]
-    ask(new, "/campaigns", config)
-    model = old.get("/admin/campaigns/summer/model").content
-    assert new.put("/admin/campaigns/summer/model", content=model).status_code == 200
+    assert old.get("/campaigns/summer").json()["accounts"][0]["held"] == 0
+    (commands,) = (block.text for block in blocks(OPERATING) if "$OLD/" in block.text)
+    commands = commands.replace("summer-sale", "summer").replace(".venv/bin/python", sys.executable)
+    addresses = {"OLD": str(old.base_url), "NEW": str(new.base_url), "CBWK_API_KEY": ADMIN_KEY}
+    subprocess.run(["bash", "-euc", commands], cwd=folder, env=os.environ | addresses, check=True, timeout=60)
     ask(old, "/campaigns/summer/archive", {})
 
 
 @contextmanager
 def nginx(folder, ports):
-    """nginx with our example before the replicas at these ports; yields its address."""
+    """nginx with our examples, without TLS, before the replicas at these ports; yields its address."""
     port, places = free_port(), [f"127.0.0.1:{place}" for place in (8000, 8001, 8002)]
     upstream = example("nginx-replicas.conf", dict(zip(places, (f"127.0.0.1:{one}" for one in ports), strict=True)))
-    passing = 'proxy_pass http://cbwk; proxy_http_version 1.1; proxy_set_header Connection "";'
-    served = f"{upstream}\nserver {{ listen 127.0.0.1:{port}; location / {{ {passing} }} }}\n"
-    (folder / "cbwk.conf").write_text(served, encoding="utf-8")
+    _, _, server = example("nginx.conf", {"443 ssl": f"127.0.0.1:{port}"}).partition("limit_conn_zone")
+    server = re.sub(r"^    ssl_.+\n", "", f"limit_conn_zone{server}", flags=re.MULTILINE)
+    (folder / "cbwk.conf").write_text(f"{upstream}\n{server}", encoding="utf-8")
     (folder / "nginx.conf").write_text(PIECES, encoding="utf-8")
     with subprocess.Popen([NGINX, "-p", str(folder), "-c", "nginx.conf", "-e", "stderr"]) as process:
         try:
@@ -339,7 +355,9 @@ def nginx(folder, ports):
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 @pytest.mark.slow
-def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one_that_is_gone(testbed, tmp_path):
+def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one_that_hangs_or_is_gone(
+    testbed, tmp_path
+):
     with testbed.database("postgresql") as url, replicas(testbed, url, 2) as servers, ExitStack() as stack:
         ports = [*(server.port for server in servers), free_port()]  # nothing listens at the third
         address = stack.enter_context(nginx(tmp_path, ports))
@@ -350,18 +368,27 @@ def test_nginx_sends_a_campaign_to_one_replica_by_its_header_and_passes_over_one
             text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", headers=HEADERS, trust_env=False).text
             return {name for name in CAMPAIGNS if f'cbwk_decisions_total{{campaign="{name}"' in text}
 
+        def decide(name):
+            body = {"campaign_id": name, "context": [0.3, 0.6]}
+            return proxied.post("/decide", json=body, headers={"X-Campaign-Id": name}).status_code
+
         for name in CAMPAIGNS:
             ask(proxied, "/campaigns", campaign(name), {"X-Campaign-Id": name})
-            for _ in range(5):
-                ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
+            assert [decide(name) for _ in range(5)] == [200] * 5
         first, second = (decided_at(server) for server in servers)
         assert first | second == {*CAMPAIGNS}
         assert not first & second
-        servers[0].kill()
+        hangs, waits = (servers[0], min(first)) if first else (servers[1], min(second))
+        hangs.child.send(signal.SIGSTOP)
+        began = time.monotonic()
+        assert decide(waits) == 504  # sent, and so sent nowhere else
+        assert 2.5 < time.monotonic() - began < 20
+        assert decide(waits) == 200
+        hangs.kill()
         time.sleep(0.5)  # nginx notices that its connections are closed
         for name in CAMPAIGNS:
-            ask(proxied, "/decide", {"campaign_id": name, "context": [0.3, 0.6]}, {"X-Campaign-Id": name})
-            assert decisions_of(url, name) == 6
+            assert decide(name) == 200
+            assert decisions_of(url, name) == (7 if name == waits else 6)
 
 
 def test_the_files_in_deploy_are_what_the_command_makes():

@@ -10,11 +10,13 @@ import pytest
 from sqlalchemy import select
 
 from cbwk_core.oracles.newton_state import CHANGES
-from service.reads import feedback_health, statistics
+from service.engine import prune
+from service.reads import earned, feedback_health, statistics
 from service.reads.shared import stored_campaign
 from service.store import tables
+from tests.service.http_calls import good
 from tests.service.http_client import key_for
-from tests.service.test_reads import CONFIG, call, good, pages, story  # noqa: F401
+from tests.service.test_reads import CONFIG, pages, story  # noqa: F401
 
 DECISIONS = "/admin/campaigns/summer/decisions"
 
@@ -199,3 +201,42 @@ def test_a_damaged_configuration_hides_no_other_campaign(story, database):
         assert 'cbwk_open_holds{campaign="summer"}' in metrics
         checks = good(story("GET", "/admin/campaigns/winter/verify"))
         assert [check["name"] for check in checks["checks"] if not check["ok"]] == ["configuration"]
+
+
+def test_a_budget_has_the_rewards_of_the_log_and_what_one_of_them_costs(story, database):
+    def views():
+        budget = good(story("GET", "/admin/campaigns/summer/budget"))
+        assert good(story("GET", "/admin/budgets"))["items"] == [budget]
+        reward = good(story("GET", "/admin/campaigns/summer/timeline"))["items"][-1]["reward"]
+        assert budget["reward"] == pytest.approx(reward)
+        costs = {one["id"]: pytest.approx(one["spent"] / reward) for one in budget["resources"]}
+        assert budget["cost_per_reward"] == costs
+        return budget["reward"]
+
+    decided = pages(story, DECISIONS, limit=100)
+    rewards = [one["reward"] for one in decided if one["status"] == "settled"]
+    assert views() == pytest.approx(sum(rewards)) != 0.0
+    more = good(story("POST", "/decide", json={"campaign_id": "summer", "context": {"hour": 1}}))
+    report = {name: more[name] for name in ("campaign_id", "decision_id")} | {"reward": 0.5, "costs": {}}
+    good(story("POST", "/feedback", json=report))
+    assert views() == pytest.approx(sum(rewards) + 0.5)
+    wanted = prune.prunable(database, 1, 2**60)
+    assert prune.prune(database, wanted, actor="test", advanced=lambda step, done, of: None)[0] > 0
+    assert views() == pytest.approx(sum(rewards) + 0.5)
+    earned._known.clear()  # as in a process that starts
+    assert views() == pytest.approx(sum(rewards) + 0.5)
+
+
+def test_a_list_of_budgets_counts_a_part_of_a_long_log_at_a_time(story, monkeypatch):
+    monkeypatch.setattr(earned, "LIST_NUMBERS_MAX", 8)
+    monkeypatch.setattr(earned, "NUMBERS_PER_STATEMENT", 8)
+    found = [good(story("GET", "/admin/budgets"))["items"][0] for _ in range(6)]
+    assert [found[0]["reward"], found[0]["cost_per_reward"]] == [None, None]
+    assert found[-1] == good(story("GET", "/admin/campaigns/summer/budget"))
+    assert found[-1]["reward"] is not None
+
+
+def test_without_rewards_nothing_costs_anything_per_reward(call):
+    good(call("POST", "/campaigns", json=CONFIG), 201)
+    budget = good(call("GET", "/admin/campaigns/summer/budget"))
+    assert (budget["reward"], budget["cost_per_reward"]) == (0.0, None)

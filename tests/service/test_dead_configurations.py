@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from sqlalchemy import update
 
 from service.store import tables
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import served
+from tests.service.http_calls import campaign, decide_body, good
 
 # One arm is too dear for the day's limit of usd, the other for the budget of eur.
 CROSSED = {
@@ -19,17 +17,6 @@ CROSSED = {
         {"id": "eur", "budget": 0.5, "max_cost": 1},
     ],
 }
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def create(call, **changes):

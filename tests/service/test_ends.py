@@ -14,21 +14,9 @@ from service.engine.replay import replay
 from service.reads.campaigns import campaigns
 from service.store import tables
 from service.words import error_at
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import served
+from tests.service.http_calls import campaign, decide_body, good
 
 LATER, PAST = "2100-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def create(call, name="c", **changes):

@@ -104,7 +104,7 @@ def test_all_errors_of_a_body_are_listed_with_what_is_allowed():
         b'"max_cost":{"usd":1e-7,"eur":1,"gbp":1e-8}}],"max_cost":{"usd":1e-7},"max_costs":{"a":1,"-":{"usd":-1}}}'
     )
     problem = outcome("/decide", body)
-    identity = f"must match {ID_PATTERN}"
+    identity = "must have 1 to 128 letters, digits and . _ : ~ -, and begin with a letter or digit"
     feature = f"must be a finite number or a string of 0 to {VALUE_LENGTH_MAX} characters"
     assert problem["detail"] == "the body does not fit DecideRequest; /docs shows what it may be"
     assert {error["field"]: error["message"] for error in problem["errors"]} == {

@@ -14,17 +14,11 @@ from service.engine.commands import Adjust, CreateCampaign, Item, Once
 from service.store import tables
 from tests.service.engine.campaigns import config
 from tests.service.http_calls import ANSWER_SECONDS_MAX, HEADERS, account, calls, campaign, create
-from tests.service.http_client import key_for, served
+from tests.service.http_client import key_for
 from tests.service.server_process import running_server
 from tests.service.test_same_again import audited
 
 HOUR = 3_600_000_000
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
 
 
 def keyed(key):

@@ -9,21 +9,10 @@ from service.commands.console import campaign_ids
 from service.engine.log_fold import advance, beginning, events
 from service.engine.replay import replay
 from tests.service.engine.histories import state_of
-from tests.service.http_calls import campaign, decide_body
+from tests.service.http_calls import campaign, decide_body, good
 from tests.service.http_client import served
 
 OWN = [{"id": "a", "max_cost": {"usd": 0.5}}, {"id": "b"}]
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def create(call, **changes):

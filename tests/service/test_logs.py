@@ -1,4 +1,5 @@
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ def test_a_line_has_a_level_a_time_and_its_fields(logged):
         "count": 3,
     }
     assert line["at"].endswith("Z")
+    assert line["process"] == os.getpid()
 
 
 def test_lines_below_the_level_are_not_written(logged):

@@ -9,8 +9,8 @@ from service.commands.console import campaign_ids
 from service.engine.replay import replay
 from service.store.database import Database
 from tests.service.engine.histories import state_of
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import ADMIN_KEY, served
+from tests.service.http_calls import campaign, decide_body, good
+from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
 
 ARMS = [{"id": "small", "max_cost": {"usd": 0.04}}, {"id": "large", "max_cost": {"usd": 1}}, {"id": "huge"}]
@@ -22,17 +22,6 @@ def must_play(**changes):
     resources = [{"id": "usd", "budget": 2, "max_cost": 3}]
     terms = {"arms": ARMS, "resources": resources, "horizon": 60, "null_arm": "last_resort", "floor_arm": "small"}
     return campaign(**(terms | changes))
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def create(call, **changes):
@@ -170,6 +159,17 @@ def test_a_floor_that_cannot_be_is_refused(call, changes, field):
 def test_a_budget_that_pays_the_floor_in_every_round_is_no_reason_for_a_warning(call):
     assert create(call, horizon=50)["warnings"] == []
     assert good(call("POST", "/campaigns", json=campaign("plain")), 201)["warnings"] == []
+
+
+def test_a_portfolio_that_cannot_pay_the_floor_in_every_round_is_warned_of(call):
+    for name, budget in (("ample", 3), ("short", 2.25)):
+        shared = {"id": name, "resources": [{"id": "usd", "budget": budget}]}
+        good(call("POST", "/portfolios", json=shared), 201)
+    assert len(create(call, portfolio="ample")["warnings"]) == 1
+    body = must_play(portfolio="short") | {"id": "d"}
+    made = good(call("PUT", "/campaigns/d", json=body), 201)
+    assert "the portfolio has 2.25 and keeps no reserve" in made["warnings"][1]
+    assert good(call("PUT", "/campaigns/d", json=body))["warnings"] == made["warnings"]
 
 
 def test_a_holdout_plays_its_arm_where_the_reserve_leaves_it_and_else_the_policy_decides(call, database):

@@ -10,20 +10,7 @@ import pytest
 from service.commands.console import campaign_ids
 from service.engine.replay import replay
 from service.store import tables
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import served
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
-
+from tests.service.http_calls import campaign, decide_body, good
 
 NAMED = {
     "display_name": "Sommerschluß – 50 %",

@@ -9,23 +9,12 @@ from urllib.parse import urljoin
 import pytest
 
 from cbwk_client import Client, Portfolio
-from tests.service.http_calls import at_once, calls, campaign, connected, create, decide_body, failed_checks
-from tests.service.http_client import ADMIN_KEY, served
+from tests.service.http_calls import at_once, calls, campaign, connected, create, decide_body, failed_checks, good
+from tests.service.http_client import ADMIN_KEY
 from tests.service.server_process import running_server
 
 PATIENCE = {"request_deadline_ms": 60_000, "lock_timeout_ms": 30_000}
 ROOM, MEMBERS = 60, ("c", "d", "e")
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def refused(answer, status, kind):

@@ -10,7 +10,8 @@ from service.reads import export
 from service.schemas import admin, campaign
 from service.store import tables
 from tests.service.databases import make_holds_due
-from tests.service.http_client import key_for, served
+from tests.service.http_calls import good
+from tests.service.http_client import key_for
 
 RESOURCES = ("usd", "impressions")
 CONFIG = {
@@ -26,17 +27,6 @@ CONFIG = {
     "seed": 7,
 }
 LEDGER = "/admin/campaigns/summer/ledger"
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def report(call, decision_id, **what):

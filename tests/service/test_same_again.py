@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urljoin
 
-import pytest
-
 from tests.service.http_calls import campaign
-from tests.service.http_client import served
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
 
 
 def audited(call):

@@ -9,7 +9,8 @@ from sqlalchemy import Engine, event, text
 
 from service.reads import selection
 from service.times import moment_microseconds
-from tests.service.test_reads import call, good, pages, story  # noqa: F401
+from tests.service.http_calls import good
+from tests.service.test_reads import pages, story  # noqa: F401
 
 DECISIONS = "/admin/campaigns/summer/decisions"
 

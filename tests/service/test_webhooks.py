@@ -15,7 +15,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from service.domain.notices import Webhook as Hook
 from service.engine.batch import BatchRunner
-from service.engine.commands import CreateCampaign, CreateWebhook, Item
+from service.engine.commands import Adjust, Answer, CreateCampaign, CreateWebhook, DeleteWebhook, Item
 from service.engine.notices import known_webhooks
 from service.store import tables, webhooks
 from service.times import moment_text
@@ -23,8 +23,7 @@ from service.webhooks.ends import Ends
 from service.webhooks.sender import Sender
 from tests.service.engine.campaigns import config, rows
 from tests.service.engine.test_changing import ROUNDS, play
-from tests.service.http_calls import calls, campaign, create, decide_body
-from tests.service.http_client import served
+from tests.service.http_calls import calls, campaign, create, decide_body, good
 from tests.service.listener import listener
 from tests.service.server_process import running_server
 
@@ -39,17 +38,6 @@ EVERY = [
     "campaign.ended",
 ]
 AWAY = "https://1.1.1.1/cbwk"  # nothing is sent in tests without a sender
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def watch(call, *events, **more):
@@ -157,6 +145,41 @@ def test_a_webhook_gets_its_events_its_thresholds_and_its_campaigns_from_its_cre
     good(call("POST", "/admin/campaigns/c/adjust", json={"resource": "usd", "amount": 1, "reason": "after"}))
     assert rows(database, tables.delivery) == []
     assert "whsec_" not in call("GET", "/admin/audit").text
+
+
+def test_a_webhook_that_another_process_has_deleted_stops_no_transaction(database):
+    here, there = (BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000) for _ in range(2))
+
+    def run(runner, command):
+        item = Item(command, 0.0)
+        runner.run([item])
+        assert isinstance(item.answer, Answer), item.answer
+        return item.answer.body
+
+    run(here, CreateCampaign(config(budget=10)))
+    made = [run(here, CreateWebhook(AWAY, ("budget.threshold",), (50,)))["id"] for _ in range(2)]
+    run(here, Adjust("c", "usd", 1, "the webhooks are known"))
+    run(there, DeleteWebhook(made[0]))
+    run(here, Adjust("c", "usd", 5, "past the threshold"))
+    assert [row["webhook"] for row in rows(database, tables.delivery)] == made[1:]
+
+
+def test_a_message_waits_for_the_deletion_of_its_webhook(database):
+    with_message(database, AWAY)
+    row = webhooks.delivery_row("w", "other", "budget.threshold", "msg_2", 5, campaign_id="c", body="{}")
+
+    def add():
+        with database.write() as connection:
+            webhooks.add_deliveries(connection, [row])
+
+    with ThreadPoolExecutor(1) as pool:
+        with database.write() as connection:
+            webhooks.remove(connection, "w")
+            added = pool.submit(add)
+            with pytest.raises(TimeoutError):
+                added.result(timeout=0.3)
+        added.result()
+    assert rows(database, tables.delivery) == []
 
 
 def test_a_change_of_the_world_is_announced_when_the_model_restarts(database):

@@ -5,24 +5,12 @@ from __future__ import annotations
 import pytest
 
 from service.times import moment_microseconds
-from tests.service.http_calls import campaign, decide_body
-from tests.service.http_client import served
-
-
-@pytest.fixture
-def call(database):
-    with served(database) as client:
-        yield client
+from tests.service.http_calls import campaign, decide_body, good
 
 
 def resource(*windows, **changes):
     declared = [{"period": period, "limit": limit} for period, limit in windows]
     return {"id": "usd", "budget": 1000, "max_cost": 1, "windows": declared} | changes
-
-
-def good(answer, status=200):
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def test_windows_are_declared_used_shown_and_changed(call):

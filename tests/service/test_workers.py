@@ -87,7 +87,8 @@ def test_workers_serve_one_database_are_restarted_one_by_one_and_stopped_togethe
             killed.kill()
             assert client.decide("c", [0.3, 0.6], seconds=30).round == 0
             wait_until(lambda: is_ready(port))
-            assert '"a worker ended"' in said.read_text()
+            (ended,) = (line for line in said.read_text().splitlines() if '"a worker ended"' in line)
+            assert f'"port":{port},"worker":{killed.pid},"code":-9,' in ended
             assert client.decide("c", [0.3, 0.6], seconds=30).round == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS_MAX) == 0

@@ -309,6 +309,29 @@ def test_pruning_keeps_the_accounts_of_the_portfolio(clocked_database):
     check(clocked_database)
 
 
+def test_a_portfolio_whose_newest_call_was_pruned_verifies_and_goes_on(clocked_database):
+    async def begin(engine):
+        await asked(engine, *(("c", f"c{n}") for n in range(3)))
+        await asked(engine, ("d", "d0"))
+        await asked(engine, *(("c", f"c{n}") for n in range(3, 6)))
+        for n in range(6):
+            await engine.submit(Feedback("c", f"c{n}", reward=1.0, costs={"usd": 0.5}))
+
+    async def go_on():
+        async with running(clocked_database) as engine:
+            await asked(engine, ("d", "d1"), ("c", "c6"))
+
+    played(clocked_database, begin)
+    (number,) = [row["number"] for row in rows(clocked_database, tables.campaign) if row["id"] == "c"]
+    for _ in range(2):
+        clocked_database.clock.micros += 24 * HOUR
+        wanted = prune.prunable(clocked_database, number, clocked_database.clock.micros)
+        assert prune.prune(clocked_database, wanted, actor="test", advanced=lambda step, done, of: None)[0]
+        check(clocked_database)
+        asyncio.run(go_on())
+        check(clocked_database)
+
+
 DAMAGE = {
     "held of usd": "UPDATE account SET held = held + 1 WHERE campaign = {portfolio}",
     "spent of usd": "UPDATE account SET spent = spent - 1 WHERE campaign = {portfolio}",

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 from sqlalchemy import delete, select, update
 
+from cbwk_core import RULES_KNOWN, RULES_VERSION
 from service import reads
 from service.engine.commands import CreateCampaign, Decide, Feedback, ImportModel
 from service.engine.model_export import exported_model
@@ -54,6 +55,23 @@ async def decide_and_learn(engine, many, prefix="e"):
         answer = await engine.submit(Decide("c", f"{prefix}{number}", [0.2, number / many]))
         if answer.body["arm"] is not None:
             await engine.submit(Feedback("c", f"{prefix}{number}", reward=number % 2, costs={"usd": 0.2}))
+
+
+@pytest.mark.parametrize("rules", RULES_KNOWN[:-1])
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_a_campaign_goes_on_by_its_rules_after_an_upgrade_and_replays_to_the_end(database, monkeypatch, rules):
+    numbers, newest = count(), "service.engine.administer.RULES_VERSION"
+    monkeypatch.setattr(newest, rules)
+
+    async def upgraded(engine):
+        monkeypatch.setattr(newest, RULES_VERSION)
+        await decide_and_learn(engine, 20)
+
+    play(database, lambda engine: lived(engine, numbers=numbers, rounds=2), upgraded)
+    found, steps = replayed(database)
+    assert (found.difference, found.rules) == (None, rules)
+    assert found.decisions == len(rows(database, tables.decision)) > 60
+    assert steps[-1] == (found.through, found.through)
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])

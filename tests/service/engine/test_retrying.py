@@ -1,12 +1,14 @@
 """A batch that fails is tried again command by command: each answer is that of the transaction that was committed."""
 
+import time
 from math import inf
+from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from service.engine.batch import BatchRunner
+from service.engine.batch import AWAY_LOGGED_SECONDS, BatchRunner
 from service.engine.commands import Answer, CreateCampaign, Decide, Item
 from service.store import tables
 from tests.service.engine.campaigns import config, rows
@@ -56,3 +58,26 @@ def test_commands_are_answered_if_the_log_cannot_be_read_to_catch_up(run, databa
     with database.write() as connection:
         connection.execute(text("ALTER TABLE away RENAME TO snapshot"))
     assert all(isinstance(answer, Answer) for answer in run(Decide("c", "d", [0.3, 0.6])))
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
+def test_a_database_that_is_away_is_one_line_a_second_with_the_words_of_the_driver(
+    run, migrated_url, postgresql_server, logged
+):
+    name = urlsplit(migrated_url).path[1:]
+    run(CreateCampaign(config()))
+    postgresql_server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    postgresql_server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    logged()
+    began = time.monotonic()
+    for number in range(20):
+        (answer,) = run(Decide("c", f"d{number}", [0.3, 0.6]))
+        assert answer.kind == "database-away"
+    lines = logged()
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - began) / AWAY_LOGGED_SECONDS
+    time.sleep(AWAY_LOGGED_SECONDS)
+    run(Decide("c", "last", [0.3, 0.6]))
+    (last,) = logged()
+    assert last["event"] == "database away"
+    assert "not currently accepting connections" in last["error"]
+    assert last["transactions"] + sum(line["transactions"] for line in lines) == 21

@@ -191,6 +191,24 @@ def test_costs_after_expiry_or_void_are_booked_and_teach_nothing(database, way):
     assert accounts(database) == (10 * ONE, 0, ONE // 4, 0)
 
 
+def test_late_costs_lower_nothing_that_an_adjustment_has_lowered_before(database):
+    async def play(engine):
+        await decided(engine)
+        make_holds_due(database)
+        await engine.submit(Expire())
+        await engine.submit(Adjust("c", "usd", -1, "never shown"))
+        with pytest.raises(Conflict) as refused:
+            await report(engine, costs={"usd": 0.25, "impressions": 1})
+        assert (refused.value.kind, accounts(database)) == ("negative-spent", (10_000_000, 0, 0, 0))
+        await engine.submit(Adjust("c", "usd", 1, "shown"))
+        return await report(engine, costs={"usd": 0.25, "impressions": 1})
+
+    assert with_campaign(database, play).body["status"] == "late"
+    assert accounts(database) == (10_000_000, 0, 250_000, 0)
+    with database.read() as connection:
+        assert verify(connection, "c")["ok"]
+
+
 def test_the_same_half_again_gets_the_same_answer(database):
     async def play(engine):
         await decided(engine)

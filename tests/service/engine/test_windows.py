@@ -22,8 +22,9 @@ from service.engine.commands import CreateCampaign, Decide, Expire, Feedback, Pa
 from service.engine.replay import replay
 from service.problems import Conflict
 from service.store import tables
+from service.store.database import Database
 from service.times import microseconds_of, moment_microseconds
-from tests.service.databases import ClockedDatabase
+from tests.service.databases import ClockedDatabase, campaigns_locked
 from tests.service.engine.campaigns import accounts, config, rows, running
 
 HOUR = 3_600_000_000
@@ -120,7 +121,7 @@ def test_the_price_of_a_day_lasts_through_the_hours_without_money_and_older_camp
                 await paid(engine, body["decision_id"], 0.5)
         return found
 
-    reasons = played(clocked_database, play, ("day", 8))
+    reasons = played(clocked_database, play, ("day", 4))
     prices = [np.frombuffer(row["prices"])[0] for row in rows(clocked_database, tables.decision)]
     last = reasons.index("window_exhausted")
     assert set(reasons[last:]) == {"window_exhausted"}
@@ -233,6 +234,30 @@ def test_a_replica_whose_clock_lags_behind_a_roll_over_holds_in_the_new_period_o
     with ClockedDatabase.with_clock(migrated_url, late) as other:
         asyncio.run(main(other))
     assert windows(clocked_database) == [("hour", 0, 6, 1, 0), ("hour", 1, 6, 3, 0)]
+    assert is_right(clocked_database)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)  # SQLite waits before it reads the clock
+def test_a_decision_that_waits_for_its_lock_over_midnight_belongs_to_the_new_day(
+    clocked_database, migrated_url, monkeypatch
+):
+    clock, before = clocked_database.clock, Database.wait_for_rows
+
+    async def play(engine):
+        await asked(engine, "a")
+        with campaigns_locked(migrated_url) as other:
+            clock.micros = NOON + 12 * HOUR - 20
+
+            def wait(*args, **options):
+                clock.micros += 20
+                other.rollback()
+                return before(*args, **options)
+
+            monkeypatch.setattr(Database, "wait_for_rows", wait)
+            await asked(engine, "b")
+
+    played(clocked_database, play, ("day", 5))
+    assert windows(clocked_database) == [("day", -12, 5, 1, 0), ("day", 12, 5, 1, 0)]
     assert is_right(clocked_database)
 
 
