@@ -99,7 +99,7 @@ class BatchRunner:
                     behind = None
                 self._transactions.run(items, attempt)
             except FarBehind as error:
-                self._transactions.forget(items)
+                self._transactions.take_back(items)
                 behind = error.number
             except Unsound:
                 self._transactions.forget(items)

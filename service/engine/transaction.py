@@ -170,13 +170,20 @@ class Transactions:
 
     def forget(self, items: Sequence[Item]) -> None:
         """Forget the campaigns of a transaction that failed: it may or may not have happened."""
-        for item in items:
-            # Its number, too: the transaction that failed may have created the campaign.
-            number = self._numbers.pop(getattr(item.command, "campaign_id", ""), None)
-            if number is not None:
-                self._created_at.pop(number, None)
-                self.cache.forget(number)
+        for number in self.take_back(items):
+            self.cache.forget(number)
+
+    def take_back(self, items: Sequence[Item]) -> list[int]:
+        """Forget the numbers of a transaction that has not happened, which may have created campaigns; returns them.
+
+        What is cached of its campaigns is as good as before. Without it each of them would be far behind the log.
+        """
+        found = [self._numbers.pop(getattr(item.command, "campaign_id", ""), None) for item in items]
+        numbers = [number for number in found if number is not None]
+        for number in numbers:
+            self._created_at.pop(number, None)
         self._distrust()
+        return numbers
 
     def _distrust(self) -> None:
         self.cache.distrust()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import delete, event
 
+from service.engine import cache
 from service.engine.batch import BatchRunner
 from service.engine.cache import BEHIND_ROWS_MAX
 from service.engine.commands import CreateCampaign, Decide, Feedback, Item
@@ -95,6 +96,24 @@ def test_a_process_that_others_have_left_far_behind_catches_up_without_the_lock(
     assert seen.count("read") > 0
     assert "write" not in seen  # the busy one was one decision behind, and nothing was taught since
     assert answer.body["policy_version"] == near.body["policy_version"] > 0
+
+
+def test_of_many_campaigns_that_others_have_left_far_behind_none_is_read_from_its_snapshot(database, monkeypatch):
+    """A batch is tried again for each of them: what is cached of the others must last."""
+    monkeypatch.setattr("service.engine.cache.BEHIND_ROWS_MAX", 3)
+    read, from_snapshot = [], cache._from_snapshot
+    monkeypatch.setattr(
+        cache, "_from_snapshot", lambda *given: read.append(given[1]["campaign"]) or from_snapshot(*given)
+    )
+    names = [f"c{number}" for number in range(5)]
+    stale, busy = (BatchRunner(database, memory_bytes_max=2**28, lock_timeout_ms=2_000) for _ in range(2))
+    stale.run([Item(CreateCampaign(config(name, budget=100)), 0.0) for name in names])
+    for runner, count in ((stale, 1), (busy, 9), (stale, 1)):
+        read.clear()
+        items = [Item(Decide(name, None, [0.1, 0.2]), 0.0) for name in names for _ in range(count)]
+        runner.run(items)
+    assert read == []
+    assert [item.answer.body["round"] for item in items] == [10] * len(names)
 
 
 @pytest.mark.usefixtures("log")
