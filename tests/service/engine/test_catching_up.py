@@ -1,4 +1,4 @@
-"""Whoever is far behind the log catches up before taking a campaign's lock, so that nobody waits for the fold."""
+"""A process that is far behind the log catches up before it takes a campaign's lock: no other waits for the fold."""
 
 from __future__ import annotations
 
